@@ -1,0 +1,1 @@
+"""Prepared data for training and evaluation."""

@@ -1,0 +1,59 @@
+"""Files that are whole or absent: outputs are written beside their place and renamed into it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from tedtrajrec.errors import InputError, OutputError
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it takes the place of ``path``, on failure it is removed.
+
+    The temporary name keeps all suffixes, so that writers that choose a format by suffix work on it.
+
+    Parameters
+    ----------
+    path
+        The file to be made. Missing parent folders are created.
+
+    Raises
+    ------
+    OutputError
+        If the place cannot be written to.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; give the name of a file to write.")
+    beside = path.parent / f".{secrets.token_hex(4)}-{path.name}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.touch()
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+    try:
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def existing_file(path: str | Path, what: str) -> Path:
+    """Return ``path`` if it is a non-empty file, or raise an error that says what was looked for."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"this is a folder, but {what} is a file", file=path)
+    if not path.exists():
+        raise InputError(f"there is no such file ({what})", file=path, remedy="Check the path.")
+    if path.stat().st_size == 0:
+        raise InputError(f"the file is empty ({what})", file=path)
+    return path

@@ -1,0 +1,1 @@
+"""The road network: its arrays, where it comes from, and what one can ask it."""

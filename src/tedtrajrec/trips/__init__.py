@@ -1,0 +1,1 @@
+"""Trips: their table, files, cleaning and simulation."""

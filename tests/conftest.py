@@ -1,0 +1,95 @@
+"""Fixtures that many tests share: a tiny city one can draw by hand, and the real data where it is present."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tedtrajrec.network.roadnet import RoadNetwork
+
+DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Return the folder of real data; skip without it, or fail where it is required (CI)."""
+    if not DATA.is_dir():
+        reason = f"real data not found at {DATA}; set TEDTRAJREC_DATA"
+        if os.environ.get("TEDTRAJREC_REQUIRE_DATA"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def peers_dir(data_dir: Path) -> Path:
+    """Return the folder of peer measurements beside the real data."""
+    return data_dir.parent / "peers"
+
+
+@pytest.fixture(scope="session")
+def porto(data_dir: Path) -> RoadNetwork:
+    """Return the real Porto network."""
+    return RoadNetwork.from_osm(data_dir / "porto" / "porto.osm.pbf")
+
+
+@pytest.fixture(scope="session")
+def chengdu(data_dir: Path) -> RoadNetwork:
+    """Return the real Chengdu network."""
+    return RoadNetwork.from_table(data_dir / "chengdu" / "network.geojson.gz")
+
+
+def make_grid(
+    columns: int = 6,
+    rows: int = 6,
+    *,
+    spacing_m: float = 100.0,
+    one_way_row: int | None = 2,
+    u_turns: bool = False,
+    forbidden_turns: np.ndarray | None = None,
+) -> RoadNetwork:
+    """Return a grid of two-way streets near Porto; ``one_way_row`` runs east only.
+
+    Node (column, row) has the number ``row * columns + column`` and the source id 1000 + that. Segments are ordered row
+    by row: eastward and westward streets first, then northward and southward ones.
+    """
+    lat0, lon0 = 41.15, -8.62
+    dlat, dlon = spacing_m / 111_074.0, spacing_m / 83_956.0
+    x, y = np.meshgrid(np.arange(columns), np.arange(rows))
+    lon, lat = (lon0 + x * dlon).ravel(), (lat0 + y * dlat).ravel()
+    pairs = []
+    for row in range(rows):
+        for column in range(columns - 1):
+            a = row * columns + column
+            pairs.append((a, a + 1))
+            if row != one_way_row:
+                pairs.append((a + 1, a))
+    for row in range(rows - 1):
+        for column in range(columns):
+            a = row * columns + column
+            pairs += [(a, a + columns), (a + columns, a)]
+    start, end = np.array(pairs).T
+    return RoadNetwork.build(
+        node_lon=lon,
+        node_lat=lat,
+        node_id=1000 + np.arange(columns * rows),
+        seg_from=start,
+        seg_to=end,
+        road_class=np.full(len(start), 11),
+        speed_mps=np.full(len(start), 10.0),
+        geom_offset=np.arange(len(start) + 1) * 2,
+        geom_lon=np.column_stack([lon[start], lon[end]]).ravel(),
+        geom_lat=np.column_stack([lat[start], lat[end]]).ravel(),
+        u_turns=u_turns,
+        forbidden_turns=forbidden_turns,
+        meta={"source": "a grid made by the tests"},
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_city() -> RoadNetwork:
+    """Return a 6 x 6 grid of streets, 100 m apart, with one one-way street."""
+    return make_grid()
