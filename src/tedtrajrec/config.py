@@ -66,8 +66,7 @@ def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
 def to_dict(config: Any) -> dict[str, Any]:  # noqa: ANN401  (any dataclass)
     """Return a config as nested plain values, fit for JSON; ``from_dict`` reads it back."""
     return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in dataclasses.asdict(config).items()
+        key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(config).items()
     }
 
 
@@ -94,7 +93,9 @@ def _convert(hint: Any, value: Any, key: str) -> Any:  # noqa: ANN401
         return None if value is None else _convert(choices[0], value, key)
     if origin is typing.Literal:
         if value not in typing.get_args(hint):
-            raise ConfigError(f"Setting '{key}' is {value!r}; it must be one of {', '.join(map(repr, typing.get_args(hint)))}.")
+            raise ConfigError(
+                f"Setting '{key}' is {value!r}; it must be one of {', '.join(map(repr, typing.get_args(hint)))}."
+            )
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return from_dict(typing.cast("type[Any]", hint), value, f"{key}.")

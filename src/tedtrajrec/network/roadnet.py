@@ -53,7 +53,9 @@ class RoadNetwork:
     geom_offset: NDArray[np.int64]  # [S+1]
     geom_lon: Floats  # [G] first and last vertex of a segment are its nodes
     geom_lat: Floats  # [G]
-    geom_way_id: NDArray[np.int64]  # [G] OSM way of the piece that starts at the vertex (the last one repeats); 0 unknown
+    geom_way_id: NDArray[
+        np.int64
+    ]  # [G] OSM way of the piece that starts at the vertex (the last one repeats); 0 unknown
     succ_offset: NDArray[np.int64]  # [S+1]
     succ: NDArray[np.int32]  # segments that may follow, sorted within each segment
     meta: Mapping[str, Any] = field(default_factory=dict)  # plain JSON: source, attribution, how it was built
@@ -211,7 +213,9 @@ class RoadNetwork:
             geom_offset=offset,
             geom_lon=lon,
             geom_lat=lat,
-            geom_way_id=np.zeros(len(lon), np.int64) if geom_way_id is None else np.ascontiguousarray(geom_way_id, np.int64),
+            geom_way_id=np.zeros(len(lon), np.int64)
+            if geom_way_id is None
+            else np.ascontiguousarray(geom_way_id, np.int64),
             succ_offset=np.zeros(n_segments + 1, np.int64),
             succ=np.zeros(0, np.int32),
             meta=dict(meta or {}),
@@ -327,7 +331,9 @@ class RoadNetwork:
         }  # fmt: skip
         for name, array in self._arrays().items():
             if array.shape != (expected[name],):
-                raise InputError(f"the road network is inconsistent: {name} has shape {array.shape}, not ({expected[name]},)")
+                raise InputError(
+                    f"the road network is inconsistent: {name} has shape {array.shape}, not ({expected[name]},)"
+                )
         _require_offsets("geom_offset", self.geom_offset, g, least=2)
         _require_offsets("succ_offset", self.succ_offset, len(self.succ), least=0)
         checks = {
@@ -335,7 +341,9 @@ class RoadNetwork:
             "geometry is in degrees": _are_degrees(self.geom_lon, self.geom_lat),
             "segments join known nodes": _within(self.seg_from, n) and _within(self.seg_to, n),
             "successors are known segments": _within(self.succ, s),
-            "lengths are finite and not negative": bool(np.isfinite(self.length_m).all() and (self.length_m >= 0).all()),
+            "lengths are finite and not negative": bool(
+                np.isfinite(self.length_m).all() and (self.length_m >= 0).all()
+            ),
             "speeds are positive": bool(np.isfinite(self.speed_mps).all() and (self.speed_mps > 0).all()),
             "classes are known": _within(self.road_class, len(ROAD_CLASSES)),
         }
@@ -389,7 +397,9 @@ class RoadNetwork:
                 header = json.loads(file["header"].tobytes())
                 if header.get("format") != FORMAT or header.get("version") != FORMAT_VERSION:
                     found = f"{header.get('format')} version {header.get('version')}"
-                    raise InputError(f"the format is {found}, expected {FORMAT} version {FORMAT_VERSION}", file=path, remedy=remedy)
+                    raise InputError(
+                        f"the format is {found}, expected {FORMAT} version {FORMAT_VERSION}", file=path, remedy=remedy
+                    )
                 names = [f.name for f in dataclasses.fields(cls) if f.name != "meta"]
                 network = cls(**{name: file[name] for name in names}, meta=header["meta"])
         except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
@@ -409,7 +419,9 @@ def _require_offsets(name: str, offsets: NDArray[np.int64], end: int, least: int
 
 
 def _are_degrees(lon: Floats, lat: Floats) -> bool:
-    return bool(np.isfinite(lon).all() and np.isfinite(lat).all() and (abs(lon) <= 180).all() and (abs(lat) <= 90).all())
+    return bool(
+        np.isfinite(lon).all() and np.isfinite(lat).all() and (abs(lon) <= 180).all() and (abs(lat) <= 90).all()
+    )
 
 
 def _within(values: NDArray[Any], end: int) -> bool:

@@ -150,14 +150,20 @@ def concat_trips(parts: Sequence[Trips]) -> Trips:
     starts = np.cumsum([0] + [part.n_fixes for part in parts])
     return Trips(
         traj_id=np.concatenate([p.traj_id for p in parts]),
-        offsets=np.concatenate([[0], *(p.offsets[1:] + start for p, start in zip(parts, starts, strict=False))]).astype(np.int64),
+        offsets=np.concatenate([[0], *(p.offsets[1:] + start for p, start in zip(parts, starts, strict=False))]).astype(
+            np.int64
+        ),
         time=np.concatenate([p.time for p in parts]),
         lon=np.concatenate([p.lon for p in parts]),
         lat=np.concatenate([p.lat for p in parts]),
         segment=None if head.segment is None else np.concatenate([p.segment for p in parts if p.segment is not None]),
         ratio=None if head.ratio is None else np.concatenate([p.ratio for p in parts if p.ratio is not None]),
-        extra={name: np.ma.concatenate([p.extra[name] for p in parts]) if any(np.ma.isMaskedArray(p.extra[name]) for p in parts)
-               else np.concatenate([p.extra[name] for p in parts]) for name in head.extra},
+        extra={
+            name: np.ma.concatenate([p.extra[name] for p in parts])
+            if any(np.ma.isMaskedArray(p.extra[name]) for p in parts)
+            else np.concatenate([p.extra[name] for p in parts])
+            for name in head.extra
+        },
         trip_extra={name: np.concatenate([p.trip_extra[name] for p in parts]) for name in head.trip_extra},
     )
 
