@@ -17,7 +17,7 @@ Items = NDArray[np.int32]
 
 @njit(cache=True, nogil=True, inline="always")
 def _before(keys: Keys, items: Items, i: int, key: float, item: int) -> bool:  # pragma: no cover  (compiled)
-    return keys[i] < key or (keys[i] == key and items[i] < item)
+    return bool(keys[i] < key or (keys[i] == key and items[i] < item))
 
 
 @njit(cache=True, nogil=True)

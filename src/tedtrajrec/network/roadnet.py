@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network import polylines, turns
-from tedtrajrec.network.classes import ROAD_CLASSES
 from tedtrajrec.network.geodesy import LocalPlane
+from tedtrajrec.network.validation import check_network
 
 if TYPE_CHECKING:
     import geopandas
@@ -61,7 +61,7 @@ class RoadNetwork:
     meta: Mapping[str, Any] = field(default_factory=dict)  # plain JSON: source, attribution, how it was built
 
     def __post_init__(self) -> None:
-        for array in self._arrays().values():
+        for array in self.arrays().values():
             array.setflags(write=False)
 
     # ------------------------------------------------------------------ sizes and derived arrays
@@ -80,7 +80,8 @@ class RoadNetwork:
         return self.n_segments
 
     def __repr__(self) -> str:
-        return f"RoadNetwork({self.n_segments} segments, {self.n_nodes} nodes, {self.length_m.sum() / 1000:.1f} km, {self.hash})"
+        km = self.length_m.sum() / 1000
+        return f"RoadNetwork({self.n_segments} segments, {self.n_nodes} nodes, {km:.1f} km, {self.hash})"
 
     @cached_property
     def bbox(self) -> tuple[float, float, float, float]:
@@ -131,7 +132,8 @@ class RoadNetwork:
         share = np.bincount(inverse.ravel(), weights=piece, minlength=len(pair))
         order = np.lexsort([pair[:, 1], -share, pair[:, 0]])
         first = np.unique(pair[order, 0], return_index=True)[1]
-        return pair[order, 1][first]
+        way: NDArray[np.int64] = pair[order, 1][first]
+        return way
 
     # ------------------------------------------------------------------ questions
 
@@ -293,7 +295,7 @@ class RoadNetwork:
         bbox: tuple[float, float, float, float] | None = None,
         u_turns: bool = True,
     ) -> RoadNetwork:
-        """Build a network from an edge table (GeoJSON, GeoParquet or CSV with WKT, also gzipped) with u, v and geometry."""
+        """Build a network from an edge table (GeoJSON, GeoParquet, CSV with WKT; also .gz) with u, v and geometry."""
         from tedtrajrec.network.edge_table import read_edge_table  # noqa: PLC0415
 
         return read_edge_table(path, bbox=bbox, u_turns=u_turns)
@@ -320,60 +322,20 @@ class RoadNetwork:
     # ------------------------------------------------------------------ checks and files
 
     def validate(self) -> RoadNetwork:
-        """Check every promise of the class and return the network; raise :class:`InputError` on the first broken one."""
-        n, s, g = self.n_nodes, self.n_segments, len(self.geom_lon)
-        if s == 0:
-            raise InputError("the road network has no segments")
-        expected = {
-            "node_lon": n, "node_lat": n, "node_id": n, "seg_from": s, "seg_to": s, "length_m": s, "road_class": s,
-            "speed_mps": s, "source_id": s, "geom_offset": s + 1, "geom_lon": g, "geom_lat": g, "geom_way_id": g,
-            "succ_offset": s + 1, "succ": len(self.succ),
-        }  # fmt: skip
-        for name, array in self._arrays().items():
-            if array.shape != (expected[name],):
-                raise InputError(
-                    f"the road network is inconsistent: {name} has shape {array.shape}, not ({expected[name]},)"
-                )
-        _require_offsets("geom_offset", self.geom_offset, g, least=2)
-        _require_offsets("succ_offset", self.succ_offset, len(self.succ), least=0)
-        checks = {
-            "node coordinates are degrees": _are_degrees(self.node_lon, self.node_lat),
-            "geometry is in degrees": _are_degrees(self.geom_lon, self.geom_lat),
-            "segments join known nodes": _within(self.seg_from, n) and _within(self.seg_to, n),
-            "successors are known segments": _within(self.succ, s),
-            "lengths are finite and not negative": bool(
-                np.isfinite(self.length_m).all() and (self.length_m >= 0).all()
-            ),
-            "speeds are positive": bool(np.isfinite(self.speed_mps).all() and (self.speed_mps > 0).all()),
-            "classes are known": _within(self.road_class, len(ROAD_CLASSES)),
-        }
-        for promise, holds in checks.items():
-            if not holds:
-                raise InputError(f"the road network is inconsistent: it is not true that {promise}")
-        source = np.repeat(np.arange(s), np.diff(self.succ_offset))
-        if not np.array_equal(self.seg_to[source], self.seg_from[self.succ]):
-            raise InputError("the road network is inconsistent: a successor does not start where its segment ends")
-        first, last = self.geom_offset[:-1], self.geom_offset[1:] - 1
-        gap = max(
-            float(np.abs(self.geom_lon[first] - self.node_lon[self.seg_from]).max()),
-            float(np.abs(self.geom_lat[first] - self.node_lat[self.seg_from]).max()),
-            float(np.abs(self.geom_lon[last] - self.node_lon[self.seg_to]).max()),
-            float(np.abs(self.geom_lat[last] - self.node_lat[self.seg_to]).max()),
-        )
-        if gap > 1e-6:
-            raise InputError(f"the road network is inconsistent: a geometry ends {gap:.6f} degrees away from its node")
+        """Check every promise of the class and return the network, or raise :class:`InputError` on the first broken."""
+        check_network(self)
         return self
 
     @cached_property
     def hash(self) -> str:
         """Sixteen hexadecimal digits that name the content (not its description)."""
         digest = hashlib.sha256()
-        for name, array in self._arrays().items():
+        for name, array in self.arrays().items():
             digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "meta"}
 
     def save(self, path: str | Path) -> None:
@@ -383,7 +345,7 @@ class RoadNetwork:
         header = {"format": FORMAT, "version": FORMAT_VERSION, "hash": self.hash, "meta": dict(self.meta)}
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with replacing(path) as beside:
-            np.savez_compressed(beside, allow_pickle=False, header=text, **self._arrays())
+            np.savez_compressed(beside, allow_pickle=False, header=text, **self.arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> RoadNetwork:
@@ -411,18 +373,3 @@ class RoadNetwork:
         if network.hash != header["hash"]:
             raise InputError("the content does not agree with its hash", file=path, remedy=remedy)
         return network
-
-
-def _require_offsets(name: str, offsets: NDArray[np.int64], end: int, least: int) -> None:
-    if offsets[0] != 0 or offsets[-1] != end or (len(offsets) > 1 and int(np.diff(offsets).min()) < least):
-        raise InputError(f"the road network is inconsistent: {name} does not divide its {end} entries")
-
-
-def _are_degrees(lon: Floats, lat: Floats) -> bool:
-    return bool(
-        np.isfinite(lon).all() and np.isfinite(lat).all() and (abs(lon) <= 180).all() and (abs(lat) <= 90).all()
-    )
-
-
-def _within(values: NDArray[Any], end: int) -> bool:
-    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < end)

@@ -22,7 +22,7 @@ NULLABLE_TEXT = np.dtypes.StringDType(na_object=None)
 
 @dataclass(frozen=True, eq=False)
 class Trips:
-    """T trips with F fixes in all; fixes of trip ``i`` are ``offsets[i]:offsets[i + 1]``, in order of time once cleaned.
+    """T trips with F fixes in all; trip ``i`` has the fixes ``offsets[i]:offsets[i + 1]``.
 
     Columns that tedtrajrec does not use travel along: ``extra`` holds one value per fix, ``trip_extra`` one per trip.
     Missing values are masked (:class:`numpy.ma.MaskedArray`) in numbers and None in text.
@@ -158,14 +158,17 @@ def concat_trips(parts: Sequence[Trips]) -> Trips:
         lat=np.concatenate([p.lat for p in parts]),
         segment=None if head.segment is None else np.concatenate([p.segment for p in parts if p.segment is not None]),
         ratio=None if head.ratio is None else np.concatenate([p.ratio for p in parts if p.ratio is not None]),
-        extra={
-            name: np.ma.concatenate([p.extra[name] for p in parts])
-            if any(np.ma.isMaskedArray(p.extra[name]) for p in parts)
-            else np.concatenate([p.extra[name] for p in parts])
-            for name in head.extra
-        },
-        trip_extra={name: np.concatenate([p.trip_extra[name] for p in parts]) for name in head.trip_extra},
+        extra={name: _join([p.extra[name] for p in parts]) for name in head.extra},
+        trip_extra={name: _join([p.trip_extra[name] for p in parts]) for name in head.trip_extra},
     )
+
+
+def _join(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns one after another, with their missing values."""
+    if any(isinstance(column, np.ma.MaskedArray) for column in columns):
+        values = np.concatenate([np.ma.getdata(column) for column in columns])
+        return np.ma.MaskedArray(values, np.concatenate([np.ma.getmaskarray(column) for column in columns]))
+    return np.concatenate(columns)
 
 
 def group_rows(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
