@@ -7,8 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from tedtrajrec.network.roadnet import RoadNetwork
+
+# Kernels compile in the first example, so time limits would fail by chance; CI repeats the same examples each time.
+settings.register_profile("tedtrajrec", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("tedtrajrec")
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

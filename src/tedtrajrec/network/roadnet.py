@@ -336,6 +336,7 @@ class RoadNetwork:
         return digest.hexdigest()[:16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, in the order of the file format."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "meta"}
 
     def save(self, path: str | Path) -> None:

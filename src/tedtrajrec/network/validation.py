@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+_DTYPES: dict[str, type[np.generic]] = {
+    "node_lon": np.float64,
+    "node_lat": np.float64,
+    "seg_from": np.int32,
+    "seg_to": np.int32,
+    "length_m": np.float64,
+    "road_class": np.uint8,
+    "speed_mps": np.float32,
+    "geom_offset": np.int64,
+    "geom_lon": np.float64,
+    "geom_lat": np.float64,
+    "geom_way_id": np.int64,
+    "succ_offset": np.int64,
+    "succ": np.int32,
+}
+
 
 def check_network(network: RoadNetwork) -> None:
     """Raise :class:`InputError` on the first promise of :class:`RoadNetwork` that does not hold."""
@@ -27,6 +43,10 @@ def check_network(network: RoadNetwork) -> None:
         "succ_offset": s + 1, "succ": len(network.succ),
     }  # fmt: skip
     for name, array in network.arrays().items():
+        if name in _DTYPES and array.dtype != _DTYPES[name]:
+            raise InputError(f"the road network is inconsistent: {name} holds {array.dtype}, not {_DTYPES[name].__name__}")
+        if name not in _DTYPES and array.dtype.kind not in "iU":
+            raise InputError(f"the road network is inconsistent: {name} holds {array.dtype}, not integers or text")
         if array.shape != (expected[name],):
             raise InputError(
                 f"the road network is inconsistent: {name} has shape {array.shape}, not ({expected[name]},)"
