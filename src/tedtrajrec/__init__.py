@@ -1,3 +1,63 @@
-"""Sparse, irregular GPS in; dense trips on the road network out."""
+"""Sparse, irregular GPS in; dense trips on the road network out.
+
+The names below are the public interface; everything else may change between releases. They load when first used, so
+that a machine without geo libraries can import the core.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CandidateFinder",
+    "RoadNetwork",
+    "Router",
+    "TedtrajrecError",
+    "Trips",
+    "build_network",
+    "clean_trips",
+    "read_trips",
+    "simulate_trips",
+    "thin_trips",
+    "write_trips",
+]
+
+_HOME = {
+    "CandidateFinder": "tedtrajrec.network.candidates",
+    "RoadNetwork": "tedtrajrec.network.roadnet",
+    "Router": "tedtrajrec.network.routing",
+    "TedtrajrecError": "tedtrajrec.errors",
+    "Trips": "tedtrajrec.trips.table",
+    "build_network": "tedtrajrec.network.build",
+    "clean_trips": "tedtrajrec.trips.clean",
+    "read_trips": "tedtrajrec.trips.readers",
+    "simulate_trips": "tedtrajrec.trips.simulate",
+    "thin_trips": "tedtrajrec.data.sampling",
+    "write_trips": "tedtrajrec.trips.writers",
+}
+
+if TYPE_CHECKING:
+    from tedtrajrec.data.sampling import thin_trips
+    from tedtrajrec.errors import TedtrajrecError
+    from tedtrajrec.network.build import build_network
+    from tedtrajrec.network.candidates import CandidateFinder
+    from tedtrajrec.network.roadnet import RoadNetwork
+    from tedtrajrec.network.routing import Router
+    from tedtrajrec.trips.clean import clean_trips
+    from tedtrajrec.trips.readers import read_trips
+    from tedtrajrec.trips.simulate import simulate_trips
+    from tedtrajrec.trips.table import Trips
+    from tedtrajrec.trips.writers import write_trips
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tedtrajrec' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,29 @@
+import subprocess
+import sys
+
+import pytest
+
+import tedtrajrec
+
+PUBLIC = [
+    "CandidateFinder", "RoadNetwork", "Router", "TedtrajrecError", "Trips", "build_network", "clean_trips",
+    "read_trips", "simulate_trips", "thin_trips", "write_trips",
+]  # fmt: skip
+
+
+def test_the_public_names_are_pinned_and_load():
+    assert tedtrajrec.__all__ == PUBLIC
+    assert all(getattr(tedtrajrec, name) is not None for name in PUBLIC)
+    assert set(PUBLIC) <= set(dir(tedtrajrec))
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = tedtrajrec.nothing_like_it
+
+
+def test_importing_the_package_and_the_core_loads_no_geo_library_and_no_torch():
+    code = (
+        "import sys, tedtrajrec, tedtrajrec.network.candidates, tedtrajrec.network.routing, tedtrajrec.trips.simulate,"
+        "tedtrajrec.trips.clean, tedtrajrec.data.sampling;"
+        "print([m for m in ('torch','polars','pyarrow','shapely','osmium','matplotlib','pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
