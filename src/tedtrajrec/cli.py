@@ -85,7 +85,7 @@ def network_build(
     ] = None,
 ) -> None:
     """Build a road network from an OpenStreetMap extract or an edge table."""
-    from tedtrajrec.network.build import build_network, parse_bbox  # noqa: PLC0415
+    from tedtrajrec.network.build import build_network, parse_bbox
 
     network = build_network(
         source,
@@ -102,8 +102,8 @@ def network_build(
 @network_app.command("info")
 def network_info(network: Annotated[Path, typer.Argument(help="Road network made by 'network build'.")]) -> None:
     """Print counts, lengths by class, connectivity, bounding box and memory."""
-    from tedtrajrec.network.describe import describe  # noqa: PLC0415
-    from tedtrajrec.network.roadnet import RoadNetwork  # noqa: PLC0415
+    from tedtrajrec.network.describe import describe
+    from tedtrajrec.network.roadnet import RoadNetwork
 
     typer.echo(str(describe(RoadNetwork.load(network))))
 
@@ -113,8 +113,8 @@ def network_plot(
     network: Annotated[Path, typer.Argument(help="Road network made by 'network build'.")], output: Output
 ) -> None:
     """Draw the road network."""
-    from tedtrajrec.network.plot import plot_network  # noqa: PLC0415
-    from tedtrajrec.network.roadnet import RoadNetwork  # noqa: PLC0415
+    from tedtrajrec.network.plot import plot_network
+    from tedtrajrec.network.roadnet import RoadNetwork
 
     plot_network(RoadNetwork.load(network), output)
     typer.echo(str(output))
@@ -131,7 +131,7 @@ def simulate(
     overrides: Overrides = None,
 ) -> None:
     """Simulate trips with exact truth (segment and ratio at every step) and noisy fixes."""
-    from tedtrajrec.stages import simulate_file  # noqa: PLC0415
+    from tedtrajrec.stages import simulate_file
 
     summary = simulate_file(
         network, output, trips=trips, step_s=step, seed=seed, config=config, overrides=overrides or ()
@@ -153,7 +153,7 @@ def clean(
     overrides: Overrides = None,
 ) -> None:
     """Cut streams into trips, put fixes in order, drop what cannot be true; count and list all that is dropped."""
-    from tedtrajrec.stages import clean_file  # noqa: PLC0415
+    from tedtrajrec.stages import clean_file
 
     summary = clean_file(
         trips,
@@ -179,7 +179,7 @@ def thin(
     timezone: TimeZone = None,
 ) -> None:
     """Thin trips to a share of their fixes; the first and the last stay."""
-    from tedtrajrec.stages import thin_file  # noqa: PLC0415
+    from tedtrajrec.stages import thin_file
 
     summary = thin_file(trips, output, keep=keep, rule=rule, seed=seed, columns=_mapping(columns), timezone=timezone)
     typer.echo(f"{output}: {summary}")
@@ -195,9 +195,9 @@ def plot(
     timezone: TimeZone = None,
 ) -> None:
     """Draw trips on the road network."""
-    from tedtrajrec.network.roadnet import RoadNetwork  # noqa: PLC0415
-    from tedtrajrec.trips.plot import plot_trips  # noqa: PLC0415
-    from tedtrajrec.trips.readers import read_trips  # noqa: PLC0415
+    from tedtrajrec.network.roadnet import RoadNetwork
+    from tedtrajrec.trips.plot import plot_trips
+    from tedtrajrec.trips.readers import read_trips
 
     mapping = _mapping(columns)
     plot_trips(
