@@ -50,7 +50,7 @@ def flatten_lines(geometry: NDArray[Any], *, file: str | Path | None = None, fie
         refuse(bad, problem, file=file, field=field, remedy=remedy)
 
     refuse_rows(
-        np.equal(geometry, None),
+        ~shapely.is_geometry(geometry),
         "the geometry is missing or cannot be read",
         "Give each row a LineString of at least two points.",
     )
