@@ -31,7 +31,7 @@ def strong_components(network: RoadNetwork) -> NDArray[np.int32]:
     labels = _components(network, "strong")
     length = np.bincount(labels, weights=network.length_m)
     rank = np.empty(len(length), np.int32)
-    rank[np.lexsort([np.arange(len(length)), -np.bincount(labels), -length])] = np.arange(len(length))
+    rank[np.lexsort((np.arange(len(length)), -np.bincount(labels), -length))] = np.arange(len(length))
     return rank[labels]
 
 
@@ -54,7 +54,7 @@ def lost_pieces(network: RoadNetwork, most: int = 10) -> list[LostPiece]:
     n = int(labels.max()) + 1
     count = np.bincount(labels)
     km = np.bincount(labels, weights=network.length_m[lost]) / 1000
-    by_length = np.lexsort([lost, -network.length_m[lost], labels])
+    by_length = np.lexsort((lost, -network.length_m[lost], labels))
     longest = lost[by_length[np.unique(labels[by_length], return_index=True)[1]]]
 
     piece = np.full(network.n_segments, -1)
@@ -71,7 +71,7 @@ def lost_pieces(network: RoadNetwork, most: int = 10) -> list[LostPiece]:
             bool(entered[i]),
             bool(left[i]),
         )
-        for i in np.lexsort([longest, -km])[:most]
+        for i in np.lexsort((longest, -km))[:most]
     ]
 
 
