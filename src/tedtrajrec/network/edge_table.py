@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.classes import default_speed_mps
-from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, tidy, way_ids
+from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION, ids, road_classes, speeds_kmh, tidy, way_ids
 from tedtrajrec.network.edge_files import read_edge_rows
 from tedtrajrec.network.edge_lines import (
     SNAP_M,
@@ -55,8 +55,6 @@ ONEWAY_NAMES = ("oneway", "one_way")
 
 TWO_WAY = ("no", "false", "0", "f")
 AGAINST = ("-1", "reverse")
-
-OSM_ATTRIBUTION = "(c) OpenStreetMap contributors"
 
 
 def read_edge_table(

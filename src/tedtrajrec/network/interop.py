@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError, TedtrajrecError
 from tedtrajrec.network.classes import ROAD_CLASSES, default_speed_mps
-from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, way_ids
+from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION, ids, road_classes, speeds_kmh, way_ids
 from tedtrajrec.network.edge_files import require_lonlat
 from tedtrajrec.network.edge_lines import SNAP_M, distance_to_nodes, flatten_lines, tied_to_nodes
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 OSMNX = "osmnx"
 """What ``meta["kind"]`` says of a network that came from osmnx: its source ids are the keys of the edges."""
 
-_ATTRIBUTION = "(c) OpenStreetMap contributors"
 _UNPROJECT = "Unproject it: osmnx.projection.project_graph(G, to_latlong=True)."
 
 # ---------------------------------------------------------------------- osmnx
@@ -102,7 +101,7 @@ def from_osmnx(graph: networkx.MultiDiGraph[Any], *, u_turns: bool = False) -> R
         meta={
             "source": str(graph.graph.get("name") or "an osmnx graph"),
             "kind": OSMNX,
-            "attribution": _ATTRIBUTION,
+            "attribution": OSM_ATTRIBUTION,
             "unknown_classes": unknown_classes,
             "unread_speeds": unread_speeds,
             "u_turns": u_turns,
@@ -121,6 +120,8 @@ def to_osmnx(network: RoadNetwork) -> networkx.MultiDiGraph[Any]:
     networkx = _load("networkx")
     graph = networkx.MultiDiGraph(crs="epsg:4326", name=str(network.meta.get("source", "")), simplified=True)
     node_id = network.node_id.tolist()
+    if len(set(node_id)) < len(node_id):
+        raise InputError("two nodes of the network have the same id", remedy="Give every node its own id.")
     places = zip(
         node_id, network.node_lon.tolist(), network.node_lat.tolist(), _street_counts(network).tolist(), strict=True
     )
