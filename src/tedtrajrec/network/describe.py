@@ -64,7 +64,8 @@ class NetworkInfo:
             "segments": f"{self.n_segments:,} directed, {self.segment_km:,.1f} km",
             "lengths": f"median {self.median_length_m:.0f} m, longest {self.longest_m:,.0f} m",
             "roads": f"{self.road_km:,.1f} km (two-way ones counted once), {self.one_way_share:.1%} one-way",
-            "nodes": f"{self.n_nodes:,} of {self.mean_roads_per_node:.2f} road ends, {self.n_cul_de_sacs:,} cul-de-sacs",
+            "nodes": f"{self.n_nodes:,}, {self.n_cul_de_sacs:,} of them cul-de-sacs",
+            "degree": f"{self.mean_roads_per_node:.2f} road ends at a node",
             "successors": f"{self.mean_successors:.2f} each; {self.n_without_successor:,} segments have none,"
             f" {self.n_without_predecessor:,} no predecessor",
             "connected": f"{self.largest_segments:,} segments, {self.largest_share:.2%} of length, reach each other",

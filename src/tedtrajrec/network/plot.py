@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -54,8 +56,7 @@ def plot_network(network: RoadNetwork, path: str | Path, *, width_px: int = 1600
     width_px
         Its width in pixels (in an .svg, in units of 1/100 inch); the height follows from the shape of the city.
     """
-    box = extent(network)
-    figure, axes = new_map(box, width_px=width_px)
+    figure, axes, box = new_map(extent(network), width_px=width_px)
     drawn = draw_roads(axes, network, box)
     road_km = _road_lengths_m(network).sum() / 1000
     title = f"{network.n_segments:,} segments, {network.n_nodes:,} nodes, {road_km:,.0f} km of road"
@@ -81,25 +82,28 @@ def extent(network: RoadNetwork) -> Box:
     return float(x.min() - margin), float(y.min() - margin), float(x.max() + margin), float(y.max() + margin)
 
 
-def new_map(box: Box, *, width_px: int) -> tuple[Figure, Axes]:
-    """Return an empty figure as wide as asked for, and axes in metres that show at least ``box`` at one scale."""
+def new_map(box: Box, *, width_px: int) -> tuple[Figure, Axes, Box]:
+    """Return a figure as wide as asked for, axes in metres with room for a title above, and what they show."""
     left, bottom, right, top = box
     width = width_px / DPI
     height = width * float(np.clip((top - bottom) / (right - left), 0.4, 1.6))
-    headroom = 0.55  # inches for the title
+    headroom = 0.55  # inches
     figure = Figure(figsize=(width, height + headroom), dpi=DPI, facecolor=PAPER)
     axes = figure.add_axes((0, 0, 1, height / (height + headroom)))
-    frame_map(axes, box)
-    return figure, axes
+    return figure, axes, frame_map(axes, box)
 
 
-def frame_map(axes: Axes, box: Box) -> None:
-    """Make ``axes`` a map of at least ``box``: metres at one scale, no ticks."""
+def frame_map(axes: Axes, box: Box) -> Box:
+    """Make ``axes`` a map in metres at one scale that shows ``box`` in the middle; return all that it shows."""
     left, bottom, right, top = box
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.axis("off")
+    window = axes.get_window_extent()
+    metres_per_px = max((right - left) / window.width, (top - bottom) / window.height)
+    x, y = (left + right) / 2, (bottom + top) / 2
+    half_width, half_height = window.width * metres_per_px / 2, window.height * metres_per_px / 2
+    shown = (x - half_width, y - half_height, x + half_width, y + half_height)
+    axes.set(xlim=(shown[0], shown[2]), ylim=(shown[1], shown[3]), xticks=[], yticks=[])
+    axes.set_frame_on(False)
+    return shown
 
 
 def draw_roads(axes: Axes, network: RoadNetwork, box: Box, *, colour: str | None = None) -> set[str]:
@@ -130,7 +134,7 @@ def draw_roads(axes: Axes, network: RoadNetwork, box: Box, *, colour: str | None
 
 def width_scale(axes: Axes) -> float:
     """Return how much wider than usual lines are drawn on these axes: more on a map of few streets."""
-    metres_per_px = np.ptp(axes.get_xlim()) / (axes.get_window_extent().width or 1.0)
+    metres_per_px = np.ptp(axes.get_xlim()) / axes.get_window_extent().width
     return float(np.clip((10.0 / metres_per_px) ** 0.4, 0.7, 3.0))
 
 
@@ -146,8 +150,8 @@ def add_title(axes: Axes, name: str, text: str) -> None:
     )  # fmt: skip
 
 
-def add_legend(axes: Axes, handles: list[Line2D]) -> None:
-    """Put a legend where it hides least of the map."""
+def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
+    """Put a legend at the upper right."""
     legend = axes.legend(
         handles=handles, loc="upper right", fontsize=9, frameon=True, framealpha=0.85, edgecolor="none",
         facecolor=PAPER, labelcolor=INK, borderpad=0.7,
@@ -156,16 +160,14 @@ def add_legend(axes: Axes, handles: list[Line2D]) -> None:
 
 
 def add_scale_bar(axes: Axes, box: Box) -> None:
-    """Draw a bar of a round number of metres, about a sixth of the map's width, at the lower left."""
-    left, _, right, _ = box
+    """Draw a bar of a round number of metres at the lower left of a map that shows ``box``."""
+    left, bottom, right, _ = box
     length = round_length(right - left)
-    start, y = axes.transAxes.transform((0, 0)) + np.array([20.0, 22.0])
-    (x0, y0), (x1, _) = axes.transData.inverted().transform([(start, y), (start + 1, y)])
-    per_px = x1 - x0
-    x = [x0, x0 + length]
-    axes.plot(x, [y0, y0], color=INK, linewidth=2.5, solid_capstyle="butt", zorder=9)
+    metres_per_px = (right - left) / axes.get_window_extent().width
+    x, y = left + 20 * metres_per_px, bottom + 22 * metres_per_px
+    axes.plot([x, x + length], [y, y], color=INK, linewidth=2.5, solid_capstyle="butt", zorder=9)
     label = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
-    axes.text(x0 + length / 2, y0 + 6 * per_px, label, color=INK, fontsize=9, ha="center", va="bottom", zorder=9)
+    axes.text(x + length / 2, y + 6 * metres_per_px, label, color=INK, fontsize=9, ha="center", va="bottom", zorder=9)
 
 
 def round_length(width_m: float) -> float:
