@@ -101,7 +101,7 @@ def frame_map(axes: Axes, box: Box) -> Box:
     x, y = (left + right) / 2, (bottom + top) / 2
     half_width, half_height = window.width * metres_per_px / 2, window.height * metres_per_px / 2
     shown = (x - half_width, y - half_height, x + half_width, y + half_height)
-    axes.set(xlim=(shown[0], shown[2]), ylim=(shown[1], shown[3]), xticks=[], yticks=[])
+    axes.set(xlim=(shown[0], shown[2]), ylim=(shown[1], shown[3]), xticks=[], yticks=[], facecolor=PAPER)
     axes.set_frame_on(False)
     return shown
 

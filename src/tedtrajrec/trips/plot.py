@@ -75,8 +75,8 @@ def plot_trips(
     dots = None if sparse is None else _matching(drawn, sparse)
 
     figure = Figure(figsize=(width_px / DPI, 0.58 * width_px / DPI), dpi=DPI, facecolor=PAPER)
-    overview = figure.add_axes((0.005, 0.01, 0.56, 0.93))
-    close_up = figure.add_axes((0.575, 0.012, 0.42, 0.92))
+    overview = figure.add_axes((0.005, 0.012, 0.56, 0.925))
+    close_up = figure.add_axes((0.575, 0.012, 0.42, 0.925))
     _draw_all(overview, network, drawn, dots)
     count = f"{len(drawn):,} of them drawn" if len(drawn) < len(trips) else "all of them drawn"
     add_title(overview, f"{len(trips):,} trips, {trips.n_fixes:,} fixes", count)

@@ -1,0 +1,396 @@
+"""Edge tables: the three formats give the same network, and every bad row is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import geopandas
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tedtrajrec.errors import InputError
+from tedtrajrec.network.classes import ROAD_CLASSES
+from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION
+from tedtrajrec.network.edge_table import read_edge_table
+from tedtrajrec.network.roadnet import RoadNetwork
+
+A, B, C = (-8.62, 41.15), (-8.619, 41.15), (-8.619, 41.151)
+
+
+def feature(u: object, v: object, points: list, **properties: object) -> dict:
+    geometry = {"type": "LineString", "coordinates": points}
+    return {"type": "Feature", "properties": {"u": u, "v": v, **properties}, "geometry": geometry}
+
+
+def write_geojson(path: Path, features: list, **members: object) -> Path:
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features, **members}), encoding="utf-8")
+    return path
+
+
+def read_features(tmp_path: Path, features: list, **options: object) -> RoadNetwork:
+    return read_edge_table(write_geojson(tmp_path / "edges.geojson", features), **options)
+
+
+def write_all_formats(frame: geopandas.GeoDataFrame, folder: Path) -> list[Path]:
+    """Write one table as GeoJSON, GeoParquet, CSV and TSV, text also gzipped."""
+    frame = frame.reset_index(drop=True)
+    frame.to_parquet(folder / "e.parquet")
+    (folder / "e.geojson").write_text(frame.to_json(), encoding="utf-8")
+    text = pandas.DataFrame(frame.drop(columns="geometry")).assign(wkt=shapely.to_wkt(frame.geometry, -1))
+    text.to_csv(folder / "e.csv", index=False)
+    text.to_csv(folder / "e.tsv", index=False, sep="\t")
+    for name in ("e.geojson", "e.csv", "e.tsv"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+    return sorted(folder.iterdir())
+
+
+# ---------------------------------------------------------------------- what is read
+
+
+def test_all_formats_give_the_same_network(tmp_path, tiny_city):
+    paths = write_all_formats(tiny_city.to_geodataframe(), tmp_path)
+    assert len(paths) == 7
+    for path in paths:
+        network = read_edge_table(path, u_turns=False)
+        np.testing.assert_array_equal(network.node_id[network.seg_from], tiny_city.node_id[tiny_city.seg_from])
+        np.testing.assert_array_equal(network.node_id[network.seg_to], tiny_city.node_id[tiny_city.seg_to])
+        for name in ("source_id", "road_class", "speed_mps", "geom_lon", "geom_lat", "geom_offset", "succ", "length_m"):
+            np.testing.assert_array_equal(getattr(network, name), getattr(tiny_city, name), err_msg=f"{path} {name}")
+        assert network.meta["source"] == path.name
+
+
+@pytest.mark.real
+def test_chengdu_is_as_its_readme_says(chengdu, data_dir):
+    assert (chengdu.n_segments, chengdu.n_nodes) == (3046, 1895)
+    by_node = scipy.sparse.csr_array((np.ones(3046), (chengdu.seg_from, chengdu.seg_to)), shape=(1895, 1895))
+    _, label = scipy.sparse.csgraph.connected_components(by_node, connection="strong")
+    assert np.bincount(label).max() == 1031
+    frame = geopandas.read_file(f"/vsigzip/{data_dir / 'chengdu' / 'network.geojson.gz'}")
+    np.testing.assert_array_equal(chengdu.source_id, frame["edge_id"])
+    np.testing.assert_array_equal(chengdu.osm_way_id, frame["osm_way_id"])
+    np.testing.assert_array_equal(np.array(ROAD_CLASSES)[chengdu.road_class], frame["highway"].astype(str))
+    np.testing.assert_array_equal(
+        np.column_stack([chengdu.geom_lon, chengdu.geom_lat]), shapely.get_coordinates(frame.geometry)
+    )
+    utm = frame.to_crs(frame.estimate_utm_crs()).length
+    np.testing.assert_allclose(chengdu.length_m, utm, rtol=1e-3)  # UTM itself is off by up to .04 %
+    twins = np.flatnonzero(chengdu.twin >= 0)
+    assert len(twins) > 500
+    assert all(chengdu.twin[i] in chengdu.successors(i) for i in twins), "U-turns of edge tables are kept"
+    assert chengdu.meta["attribution"] == OSM_ATTRIBUTION
+
+
+@pytest.mark.real
+def test_without_u_turns_they_remain_at_dead_ends_only(data_dir):
+    network = read_edge_table(data_dir / "chengdu" / "network.geojson.gz", u_turns=False)
+    for i in np.flatnonzero(network.twin >= 0):
+        followers = network.successors(i)
+        assert network.twin[i] not in followers or len(followers) == 1
+
+
+@pytest.mark.parametrize(
+    ("u", "v"), [("from", "to"), ("Source", "Target"), ("START_NODE", "END_NODE"), ("from_node", "to_node")]
+)
+@pytest.mark.parametrize("geometry", ["WKT", "the_geom", "geometry"])
+def test_usual_column_names_are_recognised(tmp_path, u, v, geometry):
+    path = tmp_path / "e.csv"
+    path.write_text(f'{u},{v},{geometry}\n1,2,"LINESTRING (-8.62 41.15, -8.61 41.15)"\n', encoding="utf-8")
+    network = read_edge_table(path)
+    assert network.node_id.tolist() == [1, 2]
+    assert network.node_lon.tolist() == [-8.62, -8.61]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([1, 2, 3], [1, 2, 3]),
+        ([1.0, 2.0, 3.0], [1, 2, 3]),
+        (["1", "2", "3"], [1, 2, 3]),
+        (["a", "b", "c"], ["a", "b", "c"]),
+        (["7", "007", "c"], ["7", "007", "c"]),
+        (["1", "01", "2"], ["1", "01", "2"]),
+        ([1, "n2", 3], ["1", "n2", "3"]),
+        ([1, 1.5, 3], ["1.0", "1.5", "3.0"]),
+        ([10**25, 2, 3], [str(10**25), "2", "3"]),
+    ],
+)
+def test_node_ids_are_integers_or_text(tmp_path, ids, expected):
+    a, b, c = ids
+    assert read_features(tmp_path, [feature(a, b, [A, B]), feature(b, c, [B, C])]).node_id.tolist() == expected
+
+
+def test_ids_ways_classes_and_speeds(tmp_path):
+    features = [
+        feature(1, 2, [A, B], edge_id=10, osmid=[5, 6], highway=["residential", "secondary"], maxspeed="30 mph"),
+        feature(2, 1, [B, A], edge_id=12, osmid=7, highway="steps", maxspeed=["50", "30"]),
+        feature(2, 3, [B, C], edge_id=11, osmid=None, highway=None, maxspeed=None),
+        feature(3, 2, [C, B], edge_id=13, osmid="way/8", highway="Primary", maxspeed="signals"),
+        feature(1, 3, [A, B, C], edge_id=14, osmid=9.0, highway="primary", maxspeed="fast", speed_kmh=72),
+    ]
+    network = read_features(tmp_path, features)
+    assert network.source_id.tolist() == [10, 12, 11, 13, 14]
+    assert network.osm_way_id.tolist() == [5, 7, 0, 8, 9]
+    classes = [ROAD_CLASSES[c] for c in network.road_class]
+    assert classes == ["secondary", "road", "road", "primary", "primary"]
+    np.testing.assert_allclose(network.speed_mps * 3.6, [48.28032, 40, 40, 50, 72], rtol=1e-6)
+    assert network.meta["unknown_classes"] == {"steps": 1}
+    assert network.meta["unread_speeds"] == 1
+
+
+def test_speed_in_metres_per_second(tmp_path):
+    network = read_features(tmp_path, [feature(1, 2, [A, B], speed_mps=12.5)])
+    assert network.speed_mps.tolist() == [12.5]
+
+
+def test_text_ids_of_segments(tmp_path):
+    network = read_features(tmp_path, [feature(1, 2, [A, B], id="x"), feature(2, 1, [B, A], id="y7")])
+    assert network.source_id.tolist() == ["x", "y7"]
+    network.save(tmp_path / "n.npz")
+    assert RoadNetwork.load(tmp_path / "n.npz").source_id.tolist() == ["x", "y7"]
+
+
+def test_near_ends_are_moved_onto_the_node_and_counted(tmp_path):
+    near = (B[0] + 5e-6, B[1])  # 0.42 m
+    network = read_features(tmp_path, [feature(1, 2, [A, B]), feature(2, 3, [near, C])])
+    assert network.geometry(1)[0][0] == B[0]
+    assert network.meta["ends_moved"] == 1
+
+
+def test_repeated_rows_are_dropped_and_counted(tmp_path):
+    bow = [A, (-8.6195, 41.1502), B]
+    rows = [feature(1, 2, [A, B]), feature(1, 2, bow), feature(1, 2, [A, B]), feature(1, 2, bow), feature(2, 1, [B, A])]
+    network = read_features(tmp_path, rows)
+    assert network.n_segments == 3, "parallel roads stay"
+    assert network.meta["rows_repeated"] == 2
+
+
+def test_rows_of_zero_length_stay_where_they_connect(tmp_path):
+    rows = [feature(1, 2, [A, B]), feature(2, 3, [B, B]), feature(3, 4, [B, C]), feature(4, 4, [C, C])]
+    network = read_features(tmp_path, rows)
+    assert network.length_m[1] == 0
+    assert [network.successors(i).tolist() for i in range(3)] == [[1], [2], []]
+    assert network.meta["segments_of_zero_length"] == 1
+    assert network.meta["rows_without_extent"] == 1
+
+
+def test_a_single_part_and_a_third_coordinate_are_no_trouble(tmp_path):
+    row = feature(1, 2, [])
+    row["geometry"] = {"type": "MultiLineString", "coordinates": [[[*A, 80.0], [*B, 81.0]]]}
+    network = read_features(tmp_path, [row])
+    assert network.geometry(0)[0].tolist() == [A[0], B[0]]
+
+
+def test_bbox_keeps_what_is_wholly_inside(tmp_path):
+    rows = [feature(1, 2, [A, B]), feature(2, 3, [B, C])]
+    network = read_features(tmp_path, rows, bbox=(-8.63, 41.149, -8.61, 41.1505))
+    assert network.node_id.tolist() == [1, 2]
+    assert network.meta["rows_outside_bbox"] == 1
+    with pytest.raises(InputError, match=r"no row lies inside the bounding box; the table covers -8\.6200,41\.1500"):
+        read_features(tmp_path, rows, bbox=(0, 0, 1, 1))
+
+
+def test_oneway_column_repeats_what_the_rows_of_both_directions_say(tmp_path):
+    rows = [
+        feature(1, 2, [A, B], oneway=False),
+        feature(2, 1, [B, A], oneway=False),
+        feature(2, 3, [B, C], oneway=True),
+    ]
+    assert read_features(tmp_path, rows).n_segments == 3
+
+
+@pytest.mark.parametrize("no", [False, "no", 0, "f", "False"])
+def test_two_way_rows_listed_once_are_driven_both_ways(tmp_path, no):
+    bend = (-8.6195, 41.1502)
+    rows = [feature(1, 2, [A, bend, B], id=4, oneway=no), feature(2, 3, [B, C], id=5, oneway="yes")]
+    network = read_features(tmp_path, rows)
+    assert network.source_id.tolist() == [4, 5, 4]
+    assert network.node_id[network.seg_from].tolist() == [1, 2, 2]
+    assert network.geometry(2)[0].tolist() == [B[0], bend[0], A[0]]
+    assert network.twin.tolist() == [2, -1, 0]
+    assert network.meta["segments_added_backwards"] == 1
+
+
+def test_ewkt_and_blank_lines_and_other_separators(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("\ufeffu;v;wkt\n1;2;SRID=4326;\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        read_edge_table(path)
+    path.write_text('\ufeffu;v;wkt\n1;2;"SRID=4326;LINESTRING (-8.62 41.15, -8.61 41.15)"\n\n\n', encoding="utf-8")
+    assert read_edge_table(path).node_id.tolist() == [1, 2]
+
+
+@st.composite
+def tables(draw):
+    """Draw rows between a few places, with bends, parallels and loops."""
+    n = draw(st.integers(2, 6))
+    places = [(-8.6 + 0.01 * i, 41.1 + 0.003 * (i % 3)) for i in range(n)]
+    rows = []
+    for i in range(draw(st.integers(1, 12))):
+        u, v = draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1))
+        bends = [(-8.7 + 0.001 * i, 41.2 + 0.0001 * k) for k in range(draw(st.integers(1, 3)))]
+        rows.append((f"n{u}", f"n{v}", [places[u], *bends, places[v]], draw(st.sampled_from(ROAD_CLASSES))))
+    return rows
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables())
+def test_every_row_becomes_a_segment_that_leads_where_rows_say(tmp_path_factory, rows):
+    network = read_features(
+        tmp_path_factory.mktemp("t"), [feature(u, v, line, highway=kind) for u, v, line, kind in rows]
+    )
+    assert network.n_segments == len(rows)
+    for i, (u, v, line, kind) in enumerate(rows):
+        assert (network.node_id[network.seg_from[i]], network.node_id[network.seg_to[i]]) == (u, v)
+        assert np.column_stack(network.geometry(i)).tolist() == [list(p) for p in line]
+        assert ROAD_CLASSES[network.road_class[i]] == kind
+        assert network.successors(i).tolist() == [k for k, row in enumerate(rows) if row[0] == v]
+
+
+# ---------------------------------------------------------------------- what is refused
+
+GOOD = feature(1, 2, [A, B])
+
+
+def with_geometry(geometry: object) -> dict:
+    return {**feature(2, 3, []), "geometry": geometry}
+
+
+BAD_ROWS = {
+    "no u": (feature(None, 3, [B, C]), "column 'u': the node is missing"),
+    "blank v": (feature(2, " ", [B, C]), "column 'v': the node is missing"),
+    "no geometry": (with_geometry(None), "the geometry is missing or cannot be read"),
+    "one point": (with_geometry({"type": "LineString", "coordinates": [B]}), "at least two points"),
+    "empty": (with_geometry({"type": "LineString", "coordinates": []}), "the geometry is empty"),
+    "a point": (with_geometry({"type": "Point", "coordinates": B}), "the geometry is not a LineString"),
+    "parts": (
+        with_geometry({"type": "MultiLineString", "coordinates": [[A, B], [B, C]]}),
+        "MultiLineString of several parts. Split it",
+    ),
+    "nan": (feature(2, 3, [B, (float("nan"), 41.1)]), "cannot be read"),
+    "projected": (feature(2, 3, [(531000.0, 4556000.0), (531100.0, 4556000.0)]), "looks projected. Reproject it"),
+    "swapped": (feature(2, 3, [(30.6, 104.0), (30.7, 104.0)]), "look swapped. Put lon first"),
+    "torn": (feature(2, 3, [C, (-8.6, 41.1)]), "starts 111.1 m away from where row 1 has node 2. Lines that share"),
+    "backwards": (feature(2, 1, [A, B]), "away from where row 1 has node 2. The line runs from v to u"),
+    "negative speed": (feature(2, 3, [B, C], maxspeed=-5), "column 'maxspeed': this is not the speed of a car"),
+    "impossible speed": (feature(2, 3, [B, C], speed_mps=120), "column 'speed_mps': this is not the speed of a car"),
+    "speed of words": (feature(2, 3, [B, C], speed_mps="fast"), "column 'speed_mps': this is not a number"),
+    "way of words": (feature(2, 3, [B, C], osmid="Rua Nova"), "column 'osmid': this is not an OSM way id"),
+    "no id": (feature(2, 3, [B, C]), "column 'edge_id': the id is missing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_a_bad_row_is_named(tmp_path, case):
+    row, message = BAD_ROWS[case]
+    good = feature(1, 2, [A, B], **({"edge_id": 1} if case == "no id" else {}))
+    with pytest.raises(InputError) as caught:
+        read_features(tmp_path, [good, row])
+    assert caught.value.row == 2
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'edges.geojson'}, row 2")
+
+
+def test_a_bad_row_is_named_with_the_count_of_others(tmp_path):
+    rows = [GOOD, *(feature(None, 3, [B, C]) for _ in range(3))]
+    with pytest.raises(InputError, match=r"row 2, column 'u': the node is missing \(as in 2 other rows\)"):
+        read_features(tmp_path, rows)
+
+
+def test_one_way_against_the_line_is_refused_in_a_table_of_roads(tmp_path):
+    rows = [feature(1, 2, [A, B], oneway="no"), feature(2, 3, [B, C], oneway="-1")]
+    with pytest.raises(InputError, match=r"row 2, column 'oneway': .* Reverse the line and swap u and v"):
+        read_features(tmp_path, rows)
+
+
+WGS84 = "urn:ogc:def:crs:OGC:1.3:CRS84"
+BAD_FILES = {
+    "not json": ("e.geojson", b"u,v\n1,2\n", "this is not valid JSON"),
+    "binary": ("e.json", b"\x80\x81\xff\x00", "this is not valid JSON"),
+    "a list": ("e.geojson", b"[1, 2]", "not a GeoJSON FeatureCollection"),
+    "a feature": ("e.geojson", json.dumps(GOOD).encode(), "not a GeoJSON FeatureCollection"),
+    "deep": ("e.geojson", b"[" * 100_000, "this is not valid JSON"),
+    "empty collection": ("e.geojson", b'{"type": "FeatureCollection", "features": []}', "the edge table has no rows"),
+    "no features": ("e.geojson", b'{"type": "FeatureCollection", "features": [3]}', "row 1: this is not a GeoJSON"),
+    "no nodes": (
+        "e.geojson",
+        json.dumps({"type": "FeatureCollection", "features": [{**GOOD, "properties": {"name": "x"}}]}).encode(),
+        "no columns u and v with the nodes of each segment; the columns are name",
+    ),
+    "only u": (
+        "e.geojson",
+        json.dumps({"type": "FeatureCollection", "features": [{**GOOD, "properties": {"u": 1, "to": 2}}]}).encode(),
+        "no columns u and v",
+    ),
+    "crs": (
+        "e.geojson",
+        json.dumps(
+            {"type": "FeatureCollection", "features": [GOOD], "crs": {"properties": {"name": "EPSG:32629"}}}
+        ).encode(),
+        "the coordinates are in 'WGS 84 / UTM zone 29N', not in EPSG:4326. Reproject",
+    ),
+    "odd crs": (
+        "e.geojson",
+        json.dumps({"type": "FeatureCollection", "features": [GOOD], "crs": {"properties": {"name": "mars"}}}).encode(),
+        "the coordinate reference system 'mars' is not known",
+    ),
+    "truncated gzip": ("e.geojson.gz", gzip.compress(b"x" * 9999)[:-9], "the gzip file is truncated or damaged"),
+    "damaged gzip": ("e.csv.gz", b"\x1f\x8b\x08\x00" + b"\xff" * 50, "the gzip file is truncated or damaged"),
+    "empty": ("e.csv", b"", "the file is empty"),
+    "only a header": ("e.csv", b"u,v,wkt\n", "the edge table has no rows"),
+    "no geometry": ("e.csv", b"u,v,name\n1,2,x\n", "there is no geometry column; the columns are u, v, name"),
+    "bare wkt": ("e.csv", b"u,v,wkt\n1,2,LINESTRING (1 2, 3 4)\n", "Put geometries in quotes"),
+    "bad wkt": ("e.csv", b'u,v,wkt\n1,2,"LINE (1 2, 3 4)"\n', "row 1, column 'wkt': the geometry is missing or cannot"),
+    "nan in wkt": ("e.csv", b'u,v,wkt\n1,2,"LINESTRING (nan 2, 3 4)"\n', "column 'wkt': a coordinate is not a number"),
+    "srid": ("e.csv", b'u,v,wkt\n1,2,"SRID=32629;LINESTRING (1 2, 3 4)"\n', "SRID 32629 is not 4326"),
+    "not utf-8": ("e.csv", 'u,v,wkt\né,2,"LINESTRING (1 2, 3 4)"\n'.encode("latin-1"), "this is not a table"),
+    "not parquet": ("e.parquet", b"PAR1 and no more", "this is not a readable Parquet file"),
+    "other": ("e.shp", b"....", "the format of this edge table is not known"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_refused(tmp_path, case):
+    name, content, message = BAD_FILES[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_edge_table(tmp_path / name)
+    assert message in str(caught.value)
+    assert caught.value.file == str(tmp_path / name)
+
+
+def test_crs_of_geojson_in_degrees_is_accepted(tmp_path):
+    path = write_geojson(tmp_path / "e.json", [GOOD], crs={"type": "name", "properties": {"name": WGS84}})
+    assert read_edge_table(path).n_segments == 1
+
+
+def test_parquet_in_another_crs_or_encoding_is_refused(tmp_path, tiny_city):
+    frame = tiny_city.to_geodataframe()
+    frame.to_crs(32629).to_parquet(tmp_path / "utm.parquet")
+    with pytest.raises(InputError, match="UTM zone 29N"):
+        read_edge_table(tmp_path / "utm.parquet")
+    frame.to_parquet(tmp_path / "arrow.parquet", geometry_encoding="geoarrow")
+    with pytest.raises(InputError, match="stored as linestring, not as WKB"):
+        read_edge_table(tmp_path / "arrow.parquet")
+
+
+def test_plain_parquet_with_wkt_and_lists_is_read(tmp_path):
+    line = "LINESTRING (-8.62 41.15, -8.61 41.15)"
+    frame = pandas.DataFrame({"u": [1], "v": [2], "osmid": [[3, 4]], "highway": [["primary", "trunk"]], "wkt": [line]})
+    frame.to_parquet(tmp_path / "e.parquet")
+    network = read_edge_table(tmp_path / "e.parquet")
+    assert network.osm_way_id.tolist() == [3]
+    assert ROAD_CLASSES[network.road_class[0]] == "trunk"
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(InputError, match="there is no such file"):
+        read_edge_table(tmp_path / "none.csv")
+    with pytest.raises(InputError, match="this is a folder"):
+        read_edge_table(tmp_path)
