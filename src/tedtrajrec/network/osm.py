@@ -28,6 +28,9 @@ from tedtrajrec.network.osm_turns import Junctions, Restriction
 from tedtrajrec.network.roadnet import RoadNetwork
 
 ATTRIBUTION = "(c) OpenStreetMap contributors, ODbL"
+SHORT = "no two neighbouring nodes in the extract"
+TWICE = "drawn twice"
+
 _NOWHERE = 2**31 - 1  # a coordinate that osmium gives to nodes without a place
 
 _ONE_WAY_FILE = b"<osm version='0.6'><way id='1'><nd ref='1'/></way></osm>"  # a way makes osmium sort its table
@@ -61,16 +64,15 @@ def read_osm(
     _check_options(bbox, country)
     extract = read_extract(path, service=service, country=country)
     if not len(extract.way_id):
-        remedy = "Take an extract that holds ways with a highway tag" + (
-            "." if service else ", or allow service roads."
-        )
+        remedy = "Take an extract that holds roads" + ("." if service else ", or ask for service roads too.")
         raise InputError("the extract has no roads for cars", file=path, remedy=remedy)
     node_id, lon, lat = read_nodes(path, extract.ref, bbox)
     ref = _find(node_id, extract.ref)
     same = osm_links.contract(extract.ref_offset, ref, lon, lat)
+    ref[ref >= 0] = same[ref[ref >= 0]]
     links = osm_links.make_links(
         extract.ref_offset,
-        np.where(ref >= 0, same[ref], -1) if len(same) else ref,
+        ref,
         n_nodes=len(node_id),
         road_class=extract.road_class,
         forward_kmh=extract.forward_kmh,
@@ -98,9 +100,9 @@ def read_osm(
     forbidden, ignored = osm_turns.forbidden_turns(restrictions, junctions)
     ignored.update(extract.ignored)
 
-    has_link = np.zeros(len(extract.way_id), bool)
-    has_link[links.way] = True
-    left_out = {**extract.left_out, "cut off by the border, or twice in the map": int((~has_link).sum())}
+    drawn = np.searchsorted(extract.ref_offset, osm_links.neighbours(extract.ref_offset, ref), side="right") - 1
+    n_drawn, n_used = len(np.unique(drawn)), len(np.unique(links.way))
+    left_out = extract.left_out + Counter({SHORT: len(extract.way_id) - n_drawn, TWICE: n_drawn - n_used})
     return RoadNetwork.build(
         node_lon=lon[node],
         node_lat=lat[node],
@@ -119,8 +121,8 @@ def read_osm(
             "source": path.name,
             "attribution": ATTRIBUTION,
             "options": {"bbox": bbox and list(bbox), "service": service, "country": country},
-            "ways": len(extract.way_id),
-            "ways_left_out": left_out,
+            "ways": n_used,
+            "ways_left_out": dict(left_out),
             "nodes_missing": int(len(np.unique(extract.ref)) - len(node_id)),
             "nodes_contracted": int((same != np.arange(len(same))).sum()),
             "links_repeated": links.n_repeated,

@@ -45,10 +45,19 @@ class Chains:
     way: Ints  # [G] row of the way of the link that starts at the vertex; the last one repeats
 
 
+def neighbours(ref_offset: Ints, ref: Ints) -> Ints:
+    """Return the places in ``ref`` from which a way goes on to another node: both known, and not the same."""
+    goes_on = (ref[:-1] >= 0) & (ref[1:] >= 0) & (ref[:-1] != ref[1:])
+    ends = ref_offset[(ref_offset > 0) & (ref_offset < len(ref))]
+    goes_on[ends - 1] = False
+    return np.flatnonzero(goes_on)
+
+
 def contract(ref_offset: Ints, ref: Ints, lon: Floats, lat: Floats) -> Ints:
     """Return for each node the one that stands for it: neighbours on a way at the same place become one node [N]."""
-    a, b = ref[_pairs(ref_offset, ref)], ref[_pairs(ref_offset, ref) + 1]
-    together = (a != b) & (lon[a] == lon[b]) & (lat[a] == lat[b])
+    pair = neighbours(ref_offset, ref)
+    a, b = ref[pair], ref[pair + 1]
+    together = (lon[a] == lon[b]) & (lat[a] == lat[b])
     if not together.any():
         return np.arange(len(lon))
     label = _components(a[together], b[together], len(lon))
@@ -76,8 +85,7 @@ def make_links(
     road_class, forward_kmh, backward_kmh
         For each way its class and its speed in both directions, 0 where a direction is closed.
     """
-    pair = _pairs(ref_offset, ref)
-    pair = pair[ref[pair] != ref[pair + 1]]
+    pair = neighbours(ref_offset, ref)
     way = np.searchsorted(ref_offset, pair, side="right") - 1
     start, end = np.concatenate([ref[pair], ref[pair + 1]]), np.concatenate([ref[pair + 1], ref[pair]])
     kmh = np.concatenate([forward_kmh[way], backward_kmh[way]])
@@ -172,14 +180,6 @@ def _walk(
             n += 1
         offset[i + 1] = n
     return chain[:n], offset
-
-
-def _pairs(ref_offset: Ints, ref: Ints) -> Ints:
-    """Return the places in ``ref`` where a node and the next one belong to the same way and both are known."""
-    together = (ref[:-1] >= 0) & (ref[1:] >= 0)
-    inner = ref_offset[(ref_offset > 0) & (ref_offset < len(ref))]
-    together[inner - 1] = False
-    return np.flatnonzero(together)
 
 
 def _components(a: Ints, b: Ints, n: int) -> NDArray[np.int32]:

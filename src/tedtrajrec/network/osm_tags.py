@@ -17,10 +17,9 @@ VEHICLES = ("motorcar", "motor_vehicle", "vehicle")
 """The names under which OSM speaks of a car, the most specific first; it overrules the others."""
 
 CLOSED = frozenset({
-    "no", "private", "permit", "residents", "delivery", "agricultural", "forestry", "emergency", "military", "psv", "bus",
-    "restricted", "use_sidepath",
+    "no", "private", "agricultural", "forestry", "emergency", "military", "psv", "bus", "restricted", "use_sidepath",
 })  # fmt: skip
-"""Access values that keep the public's cars out. All others are open: yes, permissive, destination, customers..."""
+"""Access values that keep cars out. All others are open, also to those who need a reason: destination, permit..."""
 
 ONE_WAY_JUNCTIONS = frozenset({"roundabout", "circular"})
 
