@@ -5,6 +5,8 @@ driving order; the end of a segment joins the starts of its successors at no cos
 which the router puts distances together.
 """
 
+import dataclasses
+
 import networkx
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from tedtrajrec.network import turns
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tests.conftest import make_grid
@@ -103,11 +106,28 @@ def test_chengdu_where_many_pairs_have_no_route(chengdu):
     assert 0.3 < np.isinf(expected).mean() < 0.7
 
 
+def all_turns(network):
+    source = np.repeat(np.arange(len(network)), np.diff(network.succ_offset))
+    return zip(source.tolist(), network.succ.tolist(), strict=True)
+
+
 @pytest.mark.real
 def test_an_extract_with_turn_restrictions(peers_dir):
     network = RoadNetwork.from_osm(peers_dir / "porto500" / "network.osm.pbf")
     expected = assert_equal_to_scipy(network, random_positions(network, 1000, seed=6), limit=3000.0)
     assert np.isfinite(expected).mean() > 0.3
+
+    offset, succ = turns.connect(network.seg_from, network.seg_to, network.twin, u_turns=False)
+    unrestricted = dataclasses.replace(network, succ_offset=offset, succ=succ)
+    seg_a, seg_b = np.array(sorted(set(all_turns(unrestricted)) - set(all_turns(network)))).T
+    assert len(seg_a) >= 20
+    assert (Router(unrestricted).distances(seg_a, 1.0, seg_b, 0.0) == 0).all()
+    routes = Router(network).routes(seg_a, 1.0, seg_b, 0.0)
+    round_about = np.isfinite(routes.distance_m)
+    assert round_about.mean() > 0.5
+    assert (routes.distance_m[round_about] > 10).all()
+    assert (np.diff(routes.offsets)[round_about] > 2).all()
+    assert_valid(routes, network, seg_a, seg_b)
 
 
 @pytest.mark.real
@@ -138,6 +158,7 @@ def networks(draw):
 
 
 RATIOS = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+PACES = st.sampled_from([0.0, 0.3, 1.1, 5.0])
 
 
 @settings(max_examples=300, deadline=None)
@@ -146,19 +167,20 @@ def test_any_small_network_agrees_with_networkx(network, data):
     segments = st.integers(0, len(network) - 1)
     pairs = data.draw(st.lists(st.tuples(segments, RATIOS, segments, RATIOS), min_size=1, max_size=6))
     limit = data.draw(st.sampled_from([np.inf, 150.0, 600.0]))
+    pace = data.draw(st.one_of(st.none(), st.lists(PACES, min_size=len(network), max_size=len(network))))
+    cost = network.length_m if pace is None else network.length_m * pace
     expected = []
     for a, ratio_a, b, ratio_b in pairs:
-        edges = position_graph(network, np.array([a, b]), np.array([ratio_a, ratio_b]), network.length_m)
+        edges = position_graph(network, np.array([a, b]), np.array([ratio_a, ratio_b]), cost)
         graph = networkx.DiGraph()
         graph.add_weighted_edges_from(zip(*(column.tolist() for column in edges), strict=True))
-        lengths = networkx.single_source_dijkstra_path_length(graph, 0)
-        expected.append(lengths.get(1, np.inf))
-    positions = tuple(np.array(column) for column in zip(*pairs, strict=True))
+        expected.append(networkx.single_source_dijkstra_path_length(graph, 0).get(1, np.inf))
     expected = np.where(np.array(expected) <= limit, expected, np.inf)
-    router = Router(network)
+
+    positions = tuple(np.array(column) for column in zip(*pairs, strict=True))
+    router = Router(network, cost=None if pace is None else cost)
     np.testing.assert_allclose(router.distances(*positions, limit_m=limit), expected, atol=1e-6)
-    matrix = router.many_to_many(*positions, limit_m=limit)
-    np.testing.assert_allclose(np.diagonal(matrix), expected, atol=1e-6)
+    np.testing.assert_allclose(np.diagonal(router.many_to_many(*positions, limit_m=limit)), expected, atol=1e-6)
     routes = router.routes(*positions, limit_m=limit)
-    np.testing.assert_allclose(routes.distance_m, expected, atol=1e-6)
+    np.testing.assert_allclose(routes.cost, expected, atol=1e-6)
     assert_valid(routes, network, positions[0], positions[2])

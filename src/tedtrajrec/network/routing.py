@@ -233,12 +233,9 @@ class Router:
         np.maximum.at(last_a, from_a, ratio_a)
         np.minimum.at(first_b, to_b, ratio_b)
         rest = ((1 - last_a) * self.cost[sources])[:, None] + first_b * self.cost[targets]
-        asked = rest <= limit
-        _, i, j = np.intersect1d(sources, targets, assume_unique=True, return_indices=True)
-        asked[i, j] &= last_a[i] > first_b[j]  # forwards on one segment nothing need be searched
-
+        must_leave = (sources[:, None] != targets) | (last_a[:, None] > first_b)  # forwards on one segment no search
+        i, j = np.nonzero(must_leave & (rest <= limit))
         gap = np.full(rest.shape, np.inf)
-        i, j = np.nonzero(asked)
         pairs = search.new_pairs(sources[i], targets[j], limit - rest[i, j])
         self._in_threads(search.gaps, pairs, workers)
         gap[i, j] = pairs.gap
