@@ -223,7 +223,7 @@ class Router:
         """Return the distances from all positions a to all positions b as a matrix [A, B].
 
         There is one search for each distinct segment among a, shared by all positions on it; parameters as in
-        :meth:`distances`.
+        :meth:`distances`, which answers many small matrices faster when their pairs are asked in one call.
         """
         seg_a, ratio_a = self._positions(seg_a, ratio_a)
         seg_b, ratio_b = self._positions(seg_b, ratio_b)
