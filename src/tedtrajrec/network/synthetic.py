@@ -12,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from tedtrajrec.network.classes import class_numbers, default_speed_mps
+from tedtrajrec.network.connectivity import strong_components
 from tedtrajrec.network.geodesy import LocalPlane
 from tedtrajrec.network.roadnet import RoadNetwork
 
@@ -315,9 +316,7 @@ def _build(nodes: Floats, pieces: list[_Piece], meta: dict[str, object]) -> Road
             geom_lat=lonlat[:, 1],
             meta=meta,
         )
-        graph = csr_matrix((np.ones(len(network.succ)), network.succ, network.succ_offset), shape=(len(keep),) * 2)
-        _, component = connected_components(graph, connection="strong")
-        largest = component == np.bincount(component).argmax()
+        largest = strong_components(network) == 0
         if largest.all():
             return network
         keep = keep[largest]

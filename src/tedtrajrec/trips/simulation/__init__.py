@@ -1,0 +1,1 @@
+"""Parts of the trip simulator; :mod:`tedtrajrec.trips.simulate` is its front door, ``docs/simulator.md`` its model."""
