@@ -73,6 +73,7 @@ def from_osmnx(graph: networkx.MultiDiGraph[Any], *, u_turns: bool = False) -> R
             geometry[i] = data["geometry"]
     try:
         lines = flatten_lines(geometry)
+        ways = way_ids(_column(data.get("osmid") for *_, data in edges), file=None)
     except InputError as error:
         raise InputError(f"edge {edges[(error.row or 1) - 1][:3]}: {error.problem}", remedy=error.remedy) from error
     gap = distance_to_nodes(lines, nodes, node_lon, node_lat).max(axis=1)
@@ -83,7 +84,6 @@ def from_osmnx(graph: networkx.MultiDiGraph[Any], *, u_turns: bool = False) -> R
     road_class, unknown_classes = road_classes(_column(data.get("highway") for *_, data in edges))
     kmh, _, unread_speeds = speeds_kmh(_column(data.get("speed_kph", data.get("maxspeed")) for *_, data in edges))
     default = default_speed_mps(road_class)
-    ways = way_ids(_column(data.get("osmid") for *_, data in edges), file=None)
     return RoadNetwork.build(
         node_lon=node_lon,
         node_lat=node_lat,
