@@ -181,7 +181,7 @@ def as_radii(radius_m: ArrayLike, n_points: int) -> Floats:
         raise InputError(
             f"{radius.flat[row]} is not a radius in metres", row=row + 1 if radius.ndim else None, field="radius_m"
         )
-    return np.broadcast_to(radius, n_points)
+    return np.array(np.broadcast_to(radius, n_points))  # contiguous: one compiled form serves both cases
 
 
 def _parts(n_points: int) -> list[slice]:
