@@ -107,9 +107,10 @@ def speeds_kmh(values: pl.Series) -> tuple[Floats, Mask, int]:
 
 def _distinct(values: pl.Series) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values as text ('' for none), which of them each row has, and how many rows have each."""
-    text = tidy(values).cast(pl.String).fill_null("").to_numpy().astype(np.str_)
-    distinct, where, count = np.unique(text, return_inverse=True, return_counts=True)
-    return distinct.tolist(), where.ravel(), count
+    text = tidy(values).cast(pl.String).fill_null("")
+    distinct = text.unique(maintain_order=True)
+    where = text.replace_strict(distinct, np.arange(len(distinct)), return_dtype=pl.Int64).to_numpy()
+    return distinct.to_list(), where, np.bincount(where)
 
 
 def _is_number(text: str) -> bool:

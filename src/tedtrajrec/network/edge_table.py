@@ -100,7 +100,7 @@ def read_edge_table(
         extent = f"{lines.lon.min():.4f},{lines.lat.min():.4f},{lines.lon.max():.4f},{lines.lat.max():.4f}"
         where = "no row lies inside the bounding box" if outside.any() else "no row has a length"
         raise InputError(f"{where}; the table covers {extent}", file=path)
-    back = _missing_directions(table, find_twins(nodes[:, 0], nodes[:, 1], *lines), keep, path)
+    back = _missing_directions(table, lines, nodes, keep, path)
 
     row = np.concatenate([keep, back])
     vertices = np.concatenate([ranges(lines.offset[keep], np.diff(lines.offset)[keep]), reversed_vertices(lines, back)])
@@ -265,7 +265,7 @@ def _is_outside(lines: Lines, bbox: tuple[float, float, float, float] | None) ->
     return ~np.logical_and.reduceat(inside, lines.offset[:-1])
 
 
-def _missing_directions(table: pl.DataFrame, twin: NDArray[np.int32], keep: Ints, path: Path) -> Ints:
+def _missing_directions(table: pl.DataFrame, lines: Lines, nodes: NDArray[np.int32], keep: Ints, path: Path) -> Ints:
     """Return the rows to be driven backwards too: those that say ``oneway=no`` in a table that lists each road once.
 
     Most tables, osmnx exports among them, list both directions; ``oneway`` then only repeats what the rows say. A table
@@ -276,7 +276,7 @@ def _missing_directions(table: pl.DataFrame, twin: NDArray[np.int32], keep: Ints
         return np.zeros(0, np.int64)
     value = tidy(table[name]).cast(pl.String).str.to_lowercase().str.replace(r"\.0+$", "")[keep]
     two_way = keep[value.is_in(TWO_WAY).fill_null(value=False).to_numpy()]
-    alone: Ints = two_way[twin[two_way] < 0]
+    alone: Ints = two_way[find_twins(nodes[:, 0], nodes[:, 1], *lines)[two_way] < 0]
     if 2 * len(alone) <= len(two_way):
         return np.zeros(0, np.int64)
     against = np.zeros(len(table), bool)
