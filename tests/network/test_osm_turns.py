@@ -128,6 +128,18 @@ def test_only_turn_takes_all_others_away(tmp_path):
     assert turns(network) == ALL - {(1, 4), (1, 3)}
 
 
+def test_two_only_restrictions_allow_both_turns(tmp_path):
+    street = {"highway": "residential"}
+    ways = [(10, [1, 9], street), (20, [9, 2], street), (30, [9, 3], street), (40, [4, 9], street)]
+    relations = [
+        (5, [("node", 9, "via"), way("from", 10), way("to", 20)], {"restriction": "only_straight_on"}),
+        (6, [("node", 9, "via"), way("from", 10), way("to", 30)], {"restriction": "only_right_turn"}),
+    ]
+    network = RoadNetwork.from_osm(write_osm(tmp_path / "a.osm", NODES, ways, relations))
+    assert {b for a, b in turns(network) if a == 1} == {2, 3}
+    assert network.meta["restrictions_applied"] == 2
+
+
 def test_no_entry_and_no_exit(tmp_path):
     network = crossing(tmp_path, "no_entry", way("from", 10), way("from", 20), way("to", 30))
     assert turns(network) == ALL - {(1, 3), (8, 3)}
@@ -244,7 +256,7 @@ def test_routes_go_round_the_restrictions_of_porto500(porto500):
             assert len(route) > 2  # something lies between a and b
             assert not set(itertools.pairwise(route[::-1])) & forbidden
             n_round += 1
-    # The other seven have no way round in this extract of 500 routes: the streets that it would take are not in it.
+    # Of the other seven, in this extract of 500 routes, the first has no other way on or the second no other way in.
     assert (n_round, len(pairs)) == (31, 38)
     # The rules matter: without them these turns would be free; the others are U-turns where the road goes on.
     offset, free = connect(network.seg_from, network.seg_to, network.twin, u_turns=False)

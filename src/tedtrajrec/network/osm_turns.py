@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,8 +101,8 @@ class Junctions:
     def _by_end(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return _group(self.seg_to, len(self.node_id))
 
-    def forbidden(self, restriction: Restriction) -> list[tuple[int, int]] | str:
-        """Return the pairs (segment, segment) that a restriction forbids, or the reason why there are none.
+    def turns(self, restriction: Restriction) -> list[tuple[int, int]] | str:
+        """Return the turns (segment, segment) that a restriction speaks of, or the reason why none can be told.
 
         Of the ways it names, only the segments that touch the via node count, and only in the direction driven: those
         of the from way that end there, and those of the to way that start there.
@@ -117,16 +118,18 @@ class Junctions:
         into = arriving[np.isin(self._last_way[arriving], restriction.from_ways)].tolist()
         out = leaving[np.isin(self._first_way[leaving], restriction.to_ways)].tolist()
         if restriction.kind.endswith("u_turn") and restriction.from_ways == restriction.to_ways:
-            turns = [(a, b) for a in into for b in out if self._doubles_back(a, b)]
-        elif len(into) > len(restriction.from_ways) or len(out) > len(restriction.to_ways):
+            return [(a, b) for a in into for b in out if self._doubles_back(a, b)] or ONE_WAY
+        if len(into) > len(restriction.from_ways) or len(out) > len(restriction.to_ways):
             return AMBIGUOUS
-        else:
-            turns = [(a, b) for a in into for b in out]
-        if not turns:
-            return ONE_WAY
-        if restriction.kind.startswith("only"):
-            return [(a, b) for a in into for b in leaving.tolist() if (a, b) not in turns] or REDUNDANT
-        return turns
+        return [(a, b) for a in into for b in out] or ONE_WAY
+
+    def forbidden(self, restriction: Restriction) -> list[tuple[int, int]] | str:
+        """Return the turns that a restriction forbids, or the reason why there are none."""
+        named = self.turns(restriction)
+        if isinstance(named, str) or restriction.kind.startswith("no"):
+            return named
+        others = ((a, int(b)) for a in {a for a, _ in named} for b in _members(self._by_start, self.seg_to[a]))
+        return [turn for turn in others if turn not in named] or REDUNDANT
 
     def _doubles_back(self, a: int, b: int) -> bool:
         before, after = self.geom_offset[a + 1] - 2, self.geom_offset[b] + 1
@@ -134,18 +137,26 @@ class Junctions:
 
 
 def forbidden_turns(
-    restrictions: Iterable[Restriction], junctions: Junctions
+    restrictions: Sequence[Restriction], junctions: Junctions
 ) -> tuple[NDArray[np.int64], Counter[str]]:
-    """Return the forbidden pairs of segments [K, 2] and how many restrictions were left out for which reason."""
-    pairs: list[tuple[int, int]] = []
+    """Return the forbidden pairs of segments [K, 2] and how many restrictions were left out for which reason.
+
+    Two ``only`` restrictions for the same approach allow both turns; taken by the letter nothing would be left.
+    """
+    pairs: set[tuple[int, int]] = set()
+    allowed: set[tuple[int, int]] = set()
     ignored: Counter[str] = Counter()
-    for restriction in restrictions:
+    is_only = [restriction.kind.startswith("only") for restriction in restrictions]
+    for restriction in itertools.compress(restrictions, is_only):
+        named = junctions.turns(restriction)
+        allowed.update([] if isinstance(named, str) else named)
+    for restriction, only in zip(restrictions, is_only, strict=True):
         found = junctions.forbidden(restriction)
         if isinstance(found, str):
             ignored[found] += 1
         else:
-            pairs += found
-    return np.array(pairs, np.int64).reshape(-1, 2), ignored
+            pairs.update(turn for turn in found if not (only and turn in allowed))
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2), ignored
 
 
 def _group(nodes: NDArray[np.int32], n_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -153,6 +164,6 @@ def _group(nodes: NDArray[np.int32], n_nodes: int) -> tuple[NDArray[np.int64], N
     return np.searchsorted(nodes[order], np.arange(n_nodes + 1)), order
 
 
-def _members(groups: tuple[NDArray[np.int64], NDArray[np.int64]], node: int) -> NDArray[np.int64]:
+def _members(groups: tuple[NDArray[np.int64], NDArray[np.int64]], node: int | np.int32) -> NDArray[np.int64]:
     first, order = groups
     return order[first[node] : first[node + 1]]
