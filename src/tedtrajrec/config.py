@@ -7,6 +7,7 @@ that the class refuses is a :class:`ConfigError` that names the key.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import tomllib
 import types
 import typing
@@ -110,6 +111,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:  # noqa: ANN401
         return {str(k): _convert(typing.get_args(hint)[1], v, f"{key}.{k}") for k, v in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint is str and isinstance(value, datetime.date):  # TOML reads 2024-05-14 as a date
+        return value.isoformat()
     plain = origin or hint
     if isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
         return value
