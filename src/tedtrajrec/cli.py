@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -133,10 +133,10 @@ def simulate(
     """Simulate trips with exact truth (segment and ratio at every step) and noisy fixes."""
     from tedtrajrec.stages import simulate_file
 
-    summary = simulate_file(
+    written = simulate_file(
         network, output, trips=trips, step_s=step, seed=seed, config=config, overrides=overrides or ()
     )
-    typer.echo(f"{output}: {summary}")
+    typer.echo(f"{output}: {written.trips:,} trips, {written.fixes:,} fixes")
 
 
 @app.command()
@@ -165,7 +165,7 @@ def clean(
         config=config,
         overrides=overrides or (),
     )
-    typer.echo(f"{output}: {summary}")
+    typer.echo(f"{output}\n{summary}")
 
 
 @app.command()
@@ -173,7 +173,9 @@ def thin(
     trips: Annotated[Path, typer.Argument(help="Trips: CSV, Parquet, GeoParquet, GPX.")],
     output: Output,
     keep: Annotated[str, typer.Option("--keep", help="Nominal share of fixes to keep, such as 1/8.")] = "1/8",
-    rule: Annotated[str, typer.Option("--rule", help="exact, bernoulli or uniform.")] = "exact",
+    rule: Annotated[
+        Literal["exact", "bernoulli", "uniform"], typer.Option("--rule", help="How the kept fixes are drawn.")
+    ] = "exact",
     seed: Seed = 0,
     columns: Columns = None,
     timezone: TimeZone = None,

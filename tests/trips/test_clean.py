@@ -12,7 +12,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.geodesy import LocalPlane
 from tedtrajrec.trips.clean import CleanConfig, clean_trips, join_cleaned
-from tedtrajrec.trips.rejects import WHOLE_TRIP, CleanSummary, Reason, rejects_file, write_rejects
+from tedtrajrec.trips.rejects import WHOLE_TRIP, CleanSummary, Reason, RejectsFile, write_rejects
 from tedtrajrec.trips.table import NULLABLE_TEXT, Trips, as_text
 
 PLANE = LocalPlane(-8.62, 41.15)
@@ -208,6 +208,10 @@ def test_a_missing_state_repeats_the_last_one_and_the_start_counts_as_active(col
     assert rows(active(column)) == {"a#1": [0], "a#2": [3, 4, 5]}
 
 
+def test_the_first_known_state_does_not_cut():
+    assert rows(active(np.array([np.nan, np.nan, 1, 1]))) == {"a": [0, 1, 2, 3]}
+
+
 def test_a_missing_state_does_not_repeat_that_of_the_trip_before():
     config = replace(LOOSE, active_column="on")
     column = np.ma.array([1, 0, 9, 9], mask=[0, 0, 1, 1])
@@ -222,6 +226,12 @@ def test_a_change_from_one_ride_to_the_next_cuts():
     cleaned = active(np.array([17, 17, 18, 18, 0, 19, 19]))
     assert rows(cleaned) == {"a#1": [0, 1], "a#2": [2, 3], "a#3": [5, 6]}
     assert cleaned.summary.cuts == {"activity_change": 1, "inactive": 1}
+
+
+def test_long_numbers_of_rides_are_told_apart():
+    ride = 2**60
+    for column in (np.array([ride, ride, ride + 1]), as_text([str(ride), str(ride), str(ride + 1)])):
+        assert rows(active(column)) == {"a#1": [0, 1], "a#2": [2]}
 
 
 def test_words_of_ones_own():
@@ -520,12 +530,15 @@ def test_rejects_are_written_as_csv(tmp_path):
 
 def test_rejects_of_chunks_go_to_one_file_that_is_whole_or_absent(tmp_path):
     short = clean_trips(make([(0, 0), (5, 50)])).rejects
-    with rejects_file(tmp_path / "r.csv") as write:
-        write(short)
-        write(short)
-    assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 2 * 3
-    with pytest.raises(AttributeError), rejects_file(tmp_path / "half.csv") as write:
-        write(None)
+    with RejectsFile(tmp_path / "r.csv") as file:
+        file.add(short)
+        file.add(short)
+        file.add_rows([(7, "lon", "west", "not a number")])
+    lines = (tmp_path / "r.csv").read_text().splitlines()
+    assert len(lines) == 1 + 2 * 3 + 1
+    assert lines[-1] == ",,,,,not a number,7,lon,west"
+    with pytest.raises(AttributeError), RejectsFile(tmp_path / "half.csv") as file:
+        file.add(None)
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 

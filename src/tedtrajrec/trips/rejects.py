@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tedtrajrec.files import replacing
 
-COLUMNS = ("traj_id", "position", "timestamp", "lon", "lat", "reason")
-"""Header of a rejects file; ``timestamp`` is in epoch seconds, as in trip files."""
+COLUMNS = ("traj_id", "position", "timestamp", "lon", "lat", "reason", "row", "column", "value")
+"""Header of a rejects file; ``timestamp`` is in epoch seconds. The last three are for rows that could not be read."""
 
 WHOLE_TRIP = -1
 """Position that stands for a trip, not for one of its fixes."""
@@ -60,6 +60,7 @@ class CleanSummary:
     ``trips_dropped``, because a cut makes two trips of one.
     """
 
+    rows_unreadable: int = 0  # rows of the input that never became fixes
     trips_in: int = 0
     fixes_in: int = 0
     trips_out: int = 0
@@ -71,6 +72,7 @@ class CleanSummary:
 
     def __add__(self, other: CleanSummary) -> CleanSummary:
         return CleanSummary(
+            rows_unreadable=self.rows_unreadable + other.rows_unreadable,
             trips_in=self.trips_in + other.trips_in,
             fixes_in=self.fixes_in + other.fixes_in,
             trips_out=self.trips_out + other.trips_out,
@@ -86,6 +88,8 @@ class CleanSummary:
             f"{'trips':<28}{self.trips_in:>12,} -> {self.trips_out:,}",
             f"{'fixes':<28}{self.fixes_in:>12,} -> {self.fixes_out:,}",
         ]
+        if self.rows_unreadable:
+            lines.insert(0, f"{'rows that cannot be read':<28}{self.rows_unreadable:>12,}")
         if self.fixes_reordered:
             lines.append(f"{'fixes put in order':<28}{self.fixes_reordered:>12,}")
         for title, counts in (
@@ -134,32 +138,43 @@ def join_rejects(parts: Sequence[Rejects]) -> Rejects:
 
 def write_rejects(rejects: Rejects, path: str | Path) -> None:
     """Write rejects as CSV; the file is whole or absent."""
-    with rejects_file(path) as write:
-        write(rejects)
+    with RejectsFile(path) as file:
+        file.add(rejects)
 
 
-@contextlib.contextmanager
-def rejects_file(path: str | Path) -> Iterator[Callable[[Rejects], None]]:
-    """Yield a function that adds the rejects of one chunk to a CSV file, which appears when the block ends well."""
-    with replacing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS)
+class RejectsFile(contextlib.AbstractContextManager["RejectsFile"]):
+    """A CSV of rejects, filled chunk by chunk; it appears when the block ends well."""
 
-        def write(rejects: Rejects) -> None:
-            names = np.array(["", *(reason.text for reason in Reason)])
-            rows.writerows(
-                zip(
-                    rejects.traj_id.tolist(),
-                    rejects.position.tolist(),
-                    _cells(rejects.time, rejects.time != NO_TIME),
-                    _cells(rejects.lon, np.isfinite(rejects.lon)),
-                    _cells(rejects.lat, np.isfinite(rejects.lat)),
-                    names[rejects.reason].tolist(),
-                    strict=True,
-                )
+    def __init__(self, path: str | Path) -> None:
+        with contextlib.ExitStack() as stack:
+            beside = stack.enter_context(replacing(path))
+            file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
+            self._stack = stack.pop_all()
+        self._rows = csv.writer(file, lineterminator="\n")
+        self._rows.writerow(COLUMNS)
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401, PYI036  (handed on as they come)
+        self._stack.__exit__(*error)
+
+    def add(self, rejects: Rejects) -> None:
+        """Add the fixes and trips that one chunk lost."""
+        names = np.array(["", *(reason.text for reason in Reason)])
+        self._rows.writerows(
+            (*row, "", "", "")
+            for row in zip(
+                rejects.traj_id.tolist(),
+                rejects.position.tolist(),
+                _cells(rejects.time, rejects.time != NO_TIME),
+                _cells(rejects.lon, np.isfinite(rejects.lon)),
+                _cells(rejects.lat, np.isfinite(rejects.lat)),
+                names[rejects.reason].tolist(),
+                strict=True,
             )
+        )
 
-        yield write
+    def add_rows(self, rows: Iterable[tuple[int, str, str, str]]) -> None:
+        """Add rows of the input that could not be read: number, column, value and reason of each."""
+        self._rows.writerows(("", "", "", "", "", reason, row, column, value) for row, column, value, reason in rows)
 
 
 def _cells(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
