@@ -88,6 +88,16 @@ def test_chengdu_is_as_its_readme_says(chengdu, data_dir):
 
 
 @pytest.mark.real
+def test_porto_as_a_table_and_back(tmp_path, porto):
+    porto.to_geodataframe().to_parquet(tmp_path / "porto.parquet")
+    network = read_edge_table(tmp_path / "porto.parquet", u_turns=False)
+    np.testing.assert_array_equal(network.node_id[network.seg_from], porto.node_id[porto.seg_from])
+    for name in ("geom_offset", "geom_lon", "geom_lat", "road_class", "speed_mps", "succ_offset", "succ"):
+        np.testing.assert_array_equal(getattr(network, name), getattr(porto, name), err_msg=name)
+    assert network.meta["segments_added_backwards"] == 0
+
+
+@pytest.mark.real
 def test_without_u_turns_they_remain_at_dead_ends_only(data_dir):
     network = read_edge_table(data_dir / "chengdu" / "network.geojson.gz", u_turns=False)
     for i in np.flatnonzero(network.twin >= 0):

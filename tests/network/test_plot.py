@@ -42,6 +42,11 @@ def test_one_scale_for_east_and_north(tiny_city):
     assert bottom < y.min() < y.max() < top
 
 
+def test_a_single_straight_road_can_be_drawn(tmp_path, tiny_city):
+    plot_network(tiny_city.subset([0]), tmp_path / "n.png", width_px=300)
+    assert matplotlib.image.imread(tmp_path / "n.png").shape[1] == 300
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_same_network_gives_the_same_file(tmp_path, tiny_city, suffix):
     for name in ("a", "b"):

@@ -86,3 +86,9 @@ def test_nothing_to_draw_is_said(tmp_path, tiny_city):
     with pytest.raises(InputError, match="none of the ids of the trips"):
         plot_trips(tiny_city, trips, tmp_path / "t.png", sparse=strangers)
     assert not list(tmp_path.iterdir())
+
+
+def test_trips_of_another_network_are_refused(tmp_path, tiny_city):
+    trips = make_trips(tiny_city)
+    with pytest.raises(InputError, match="segment 115 is not in this network of 115 segments"):
+        plot_trips(tiny_city, trips.replace(segment=trips.segment * 0 + 115), tmp_path / "t.png")

@@ -109,6 +109,7 @@ def read_edge_table(
     meta = {
         "source": path.name,
         "kind": "edge table",
+        "options": {"bbox": bbox and list(bbox), "u_turns": u_turns},
         "rows": len(table),
         "rows_repeated": int(repeated.sum()),
         "rows_without_extent": int((still_loop & ~repeated).sum()),
@@ -118,10 +119,7 @@ def read_edge_table(
         "ends_moved": moved_ends,
         "unknown_classes": unknown_classes,
         "unread_speeds": unread_speeds,
-        "u_turns": u_turns,
     }
-    if bbox is not None:
-        meta["bbox"] = list(bbox)
     if way_name is not None:
         meta["attribution"] = OSM_ATTRIBUTION
     return RoadNetwork.build(

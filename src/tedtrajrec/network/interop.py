@@ -101,10 +101,10 @@ def from_osmnx(graph: networkx.MultiDiGraph[Any], *, u_turns: bool = False) -> R
         meta={
             "source": str(graph.graph.get("name") or "an osmnx graph"),
             "kind": OSMNX,
+            "options": {"u_turns": u_turns},
             "attribution": OSM_ATTRIBUTION,
             "unknown_classes": unknown_classes,
             "unread_speeds": unread_speeds,
-            "u_turns": u_turns,
         },
     )
 

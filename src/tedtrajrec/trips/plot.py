@@ -65,7 +65,7 @@ def plot_trips(
     Raises
     ------
     InputError
-        If there is no trip with two fixes, or ``sparse`` holds none of the trips.
+        If there is no trip with two fixes, the trips belong to another network, or ``sparse`` holds none of them.
     """
     can_be_drawn = np.flatnonzero(trips.lengths >= 2)
     if not len(can_be_drawn):
@@ -134,6 +134,12 @@ def _places(network: RoadNetwork, trips: Trips) -> tuple[NDArray[np.float64], ND
     lon, lat = trips.lon.copy(), trips.lat.copy()
     if trips.segment is not None and trips.ratio is not None:
         known = trips.segment >= 0
+        if trips.segment.max(initial=-1) >= network.n_segments:
+            raise InputError(
+                f"segment {trips.segment.max()} is not in this network of {network.n_segments:,} segments",
+                field="segment",
+                remedy="Give the network that the trips were matched or simulated on.",
+            )
         lon[known], lat[known] = network.point_at(trips.segment[known], trips.ratio[known])
     return network.plane.to_xy(lon, lat)
 
