@@ -98,10 +98,10 @@ def describe(network: RoadNetwork, source: Path, *, service: bool) -> None:
     print("  the ten largest pieces outside it:")
     for piece in lost_pieces(network, 10):
         lon, lat = network.point_at(piece.segment, 0.5)
-        doors = [name for name, is_there in (("in", piece.way_in), ("out", piece.way_out)) if is_there]
+        doors = " and ".join(name for name, is_there in (("in", piece.way_in), ("out", piece.way_out)) if is_there)
         print(
-            f"    {piece.km:5.2f} km, {piece.n_segments:2d} segments, way {' and '.join(doors) or 'neither in nor out'};"
-            f" longest on OSM way {piece.osm_way_id} at {lon:.4f} {lat:.4f}"
+            f"    {piece.km:5.2f} km, {piece.n_segments:2d} segments, way {doors or 'neither in nor out'}; "
+            f"longest on OSM way {piece.osm_way_id} at {lon:.4f} {lat:.4f}"
         )
 
 
