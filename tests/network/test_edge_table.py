@@ -98,6 +98,20 @@ def test_porto_as_a_table_and_back(tmp_path, porto):
 
 
 @pytest.mark.real
+def test_a_table_of_others_with_repeated_rows(peers_dir):
+    path = peers_dir / "porto500" / "segments.parquet"
+    table = pandas.read_parquet(path).set_index("seg_id")
+    network = read_edge_table(path)
+    assert network.meta["rows_repeated"] == table.duplicated(["u", "v", "wkt"]).sum() == 14
+    assert network.n_segments == len(table) - 14
+    assert network.length_m.sum() / 1000 == pytest.approx(177.43, rel=1e-3)  # as its own description says
+    # Its own column of the segments that run back agrees with ours, once repeated ids stand for the ids kept.
+    kept = {int(dropped): keep for dropped, keep in network.meta["repeated_ids"].items()}
+    back = table["reverse_seg"].map(lambda i: kept.get(i, i)).loc[network.source_id].to_numpy()
+    np.testing.assert_array_equal(np.where(network.twin < 0, -1, network.source_id[network.twin]), back)
+
+
+@pytest.mark.real
 def test_without_u_turns_they_remain_at_dead_ends_only(data_dir):
     network = read_edge_table(data_dir / "chengdu" / "network.geojson.gz", u_turns=False)
     for i in np.flatnonzero(network.twin >= 0):
@@ -179,6 +193,7 @@ def test_repeated_rows_are_dropped_and_counted(tmp_path):
     network = read_features(tmp_path, rows)
     assert network.n_segments == 3, "parallel roads stay"
     assert network.meta["rows_repeated"] == 2
+    assert network.meta["repeated_ids"] == {"2": 0, "3": 1}
 
 
 def test_rows_of_zero_length_stay_where_they_connect(tmp_path):

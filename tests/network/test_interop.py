@@ -5,6 +5,7 @@ from __future__ import annotations
 import geopandas
 import networkx
 import numpy as np
+import osmium
 import osmnx
 import pytest
 import shapely
@@ -129,6 +130,24 @@ def test_porto_there_and_back(porto):
     again = from_osmnx(graph)
     assert sorted(segments(again)) == sorted(segments(porto))
     assert turns(again) == turns(porto), "Porto has no turn restrictions that could be lost"
+
+
+@pytest.mark.real
+def test_a_graph_that_osmnx_made(peers_dir, tmp_path):
+    source, xml = peers_dir / "porto500" / "network.osm.pbf", tmp_path / "porto500.osm"
+    known = {node.id for node in osmium.FileProcessor(source, osmium.osm.NODE)}
+    with osmium.SimpleWriter(xml) as writer:  # osmnx reads XML only, and no ways cut by the border
+        for item in osmium.FileProcessor(source, osmium.osm.NODE | osmium.osm.WAY):
+            if not item.is_way() or all(node.ref in known for node in item.nodes):
+                writer.add(item)
+    graph = osmnx.graph.graph_from_xml(xml, retain_all=True)
+    assert any(isinstance(data["highway"], list) for *_, data in graph.edges(data=True))
+    network = from_osmnx(graph)
+    assert network.n_segments == len(graph.edges) > 1500
+    np.testing.assert_allclose(network.length_m, [data["length"] for *_, data in graph.edges(data=True)], rtol=3e-3)
+    again = to_osmnx(network)
+    assert set(again.edges(keys=True)) == set(graph.edges(keys=True))
+    assert all(again.edges[edge]["oneway"] == graph.edges[edge]["oneway"] for edge in graph.edges)
 
 
 def osmnx_like() -> networkx.MultiDiGraph:

@@ -47,7 +47,7 @@ NODE_NAMES = (
 )
 """Pairs of names of the node columns, best first."""
 
-ID_NAMES = ("edge_id", "id", "fid", "segment_id", "link_id", "road_id", "key")
+ID_NAMES = ("edge_id", "id", "fid", "segment_id", "seg_id", "link_id", "road_id", "key")
 WAY_NAMES = ("osm_way_id", "osmid", "way_id", "osm_id")
 CLASS_NAMES = ("highway", "road_class", "class", "fclass", "road_type", "type")
 SPEED_NAMES = ("speed_mps", "speed_kmh", "speed_kph", "speed_limit", "maxspeed", "max_speed")
@@ -91,7 +91,8 @@ def read_edge_table(
     way_name = _find(table.columns, WAY_NAMES)
     way = np.zeros(len(table), np.int64) if way_name is None else way_ids(table[way_name], file=path)
 
-    repeated = _is_repeated(lines, nodes)
+    first_like_it = _first_rows_alike(lines, nodes)
+    repeated = first_like_it != np.arange(len(table))
     still = lengths(lines.offset, measure(*lines)) == 0
     still_loop = still & (nodes[:, 0] == nodes[:, 1])
     outside = _is_outside(lines, bbox)
@@ -112,6 +113,10 @@ def read_edge_table(
         "options": {"bbox": bbox and list(bbox), "u_turns": u_turns},
         "rows": len(table),
         "rows_repeated": int(repeated.sum()),
+        "repeated_ids": {
+            str(source_id[i]): source_id[first_like_it[i]].item()
+            for i in np.flatnonzero(repeated & (source_id != source_id[first_like_it]))
+        },
         "rows_without_extent": int((still_loop & ~repeated).sum()),
         "rows_outside_bbox": int((outside & ~repeated & ~still_loop).sum()),
         "segments_added_backwards": len(back),
@@ -248,11 +253,13 @@ def _mps_to_kmh(column: pl.Series, path: Path) -> pl.Series:
 # ---------------------------------------------------------------------- rows that are too many or too few
 
 
-def _is_repeated(lines: Lines, nodes: NDArray[np.int32]) -> Mask:
-    """Return which rows repeat an earlier one in both nodes and the whole line."""
+def _first_rows_alike(lines: Lines, nodes: NDArray[np.int32]) -> Ints:
+    """Return for each row the first one with the same nodes and line [R]: itself, unless it is a repetition."""
     line = shapely.linestrings(lines.lon, lines.lat, indices=np.repeat(np.arange(len(nodes)), np.diff(lines.offset)))
-    rows = pl.DataFrame({"u": nodes[:, 0], "v": nodes[:, 1], "line": shapely.to_wkb(line)})
-    return ~rows.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
+    rows = pl.DataFrame(
+        {"u": nodes[:, 0], "v": nodes[:, 1], "line": shapely.to_wkb(line), "row": np.arange(len(nodes))}
+    )
+    return rows.select(pl.col("row").min().over("u", "v", "line")).to_series().to_numpy()
 
 
 def _is_outside(lines: Lines, bbox: tuple[float, float, float, float] | None) -> Mask:
