@@ -7,16 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tedtrajrec.network.geodesy import LocalPlane, short_distance_m
+from tedtrajrec.network.geodesy import LocalPlane, metres_per_degree, short_distance_m
 from tedtrajrec.trips.motion import Track, find_jumps, find_late, find_stays, steps_m
 
 PLANE = LocalPlane(-8.62, 41.15)
 SPEED = 50.0
 
 
+def make_track(offsets, time, lon, lat):
+    return Track(offsets, np.asarray(time, np.int64), lon, lat, *metres_per_degree(lat))
+
+
 def track_of(x, time, y=None):
     lon, lat = PLANE.to_lonlat(np.asarray(x, float), np.zeros(len(x)) if y is None else np.asarray(y, float))
-    return Track.of(np.array([0, len(x)]), np.asarray(time, np.int64), lon, lat)
+    return make_track(np.array([0, len(x)]), np.asarray(time, np.int64), lon, lat)
 
 
 def chain_cost(x, time, chosen, max_outliers):
@@ -140,7 +144,7 @@ def test_no_outliers_allowed_means_cuts_only():
 def test_runs_do_not_see_each_other():
     x = np.concatenate([straight(5), straight(5) + 90_000])
     lon, lat = PLANE.to_lonlat(x, np.zeros(10))
-    track = Track.of(np.array([0, 5, 5, 10]), np.arange(10) * 15, lon, lat)
+    track = make_track(np.array([0, 5, 5, 10]), np.arange(10) * 15, lon, lat)
     keep, cut = find_jumps(track, SPEED, 5)
     assert keep.all()
     assert not cut.any()
@@ -166,7 +170,7 @@ def stays_by_definition(x, time, radius, min_s):
     return stays
 
 
-@given(fixes=st.lists(st.tuples(st.sampled_from([0, 30, 60, 200]), st.sampled_from([1, 60, 200])), max_size=14))
+@given(fixes=st.lists(st.tuples(st.sampled_from([0, 30, 60, 200]), st.sampled_from([1, 60, 200, 300])), max_size=14))
 @settings(max_examples=300, deadline=None)
 def test_stays_are_cut_out_as_defined(fixes):
     x = np.array([place for place, _ in fixes], float)
@@ -197,6 +201,10 @@ def test_standing_at_the_start_and_at_the_end_belongs_to_no_trip():
     assert stay([0, 5, 0, 5, 0, 5]) == ([0, 1, 2, 3, 4, 5], [])
 
 
+def test_between_two_stays_side_by_side_there_is_no_trip():
+    assert stay([0, 0, 0, 0, 0, 0, 40, 80, 80, 80, 80, 80, 500]) == ([*range(11)], [11])
+
+
 def test_slow_traffic_and_short_stops_are_no_stays():
     assert stay(np.arange(30) * 15.0) == ([], [])  # 51 m are passed within 240 s
     assert stay([0, 500, 1000, 1000, 1000, 1000, 1000, 1500]) == ([], [])
@@ -215,7 +223,7 @@ def test_late_fixes_are_those_older_than_any_before():
 def test_steps_agree_with_short_distances_and_stop_at_runs():
     rng = np.random.default_rng(0)
     lon, lat = 104 + rng.uniform(0, 0.05, 20), 30.6 + rng.uniform(0, 0.05, 20)
-    steps = steps_m(Track.of(np.array([0, 12, 20]), np.arange(20), lon, lat))
+    steps = steps_m(make_track(np.array([0, 12, 20]), np.arange(20), lon, lat))
     expected = np.concatenate([[0], short_distance_m(lon[:-1], lat[:-1], lon[1:], lat[1:])])
     expected[12] = 0
     assert np.allclose(steps, expected, rtol=1e-6)

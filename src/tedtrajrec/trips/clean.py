@@ -211,7 +211,7 @@ def _cut_inactive(pieces: Pieces, config: CleanConfig) -> None:
     value = value[last_known]
     keep = active[value]
     changes = np.zeros(len(value), np.bool_)
-    changes[1:] = (value[1:] != value[:-1]) & keep[1:] & keep[:-1] & (value[1:] >= 0) & (value[:-1] >= 0)
+    changes[1:] = (value[1:] != value[:-1]) & keep[1:] & keep[:-1] & (value[:-1] >= 0)
     pieces.cut_at(changes, Reason.ACTIVITY_CHANGE)
     pieces.drop_and_cut(keep, Reason.INACTIVE)
 
@@ -223,13 +223,13 @@ def _cut_gaps(pieces: Pieces, config: CleanConfig) -> None:
 
 
 def _drop_jumps(pieces: Pieces, config: CleanConfig) -> None:
-    keep, cut = motion.find_jumps(_track(pieces), config.max_speed_mps, config.max_outliers)
+    keep, cut = motion.find_jumps(pieces.track(), config.max_speed_mps, config.max_outliers)
     pieces.cut_at(cut, Reason.JUMP)
     pieces.drop(keep, Reason.JUMP)
 
 
 def _cut_stays(pieces: Pieces, config: CleanConfig) -> None:
-    keep, cut = motion.find_stays(_track(pieces), config.stop_radius_m, config.stop_min_s)
+    keep, cut = motion.find_stays(pieces.track(), config.stop_radius_m, config.stop_min_s)
     pieces.cut_at(cut, Reason.STANDING)
     pieces.drop(keep, Reason.STANDING)
 
@@ -242,7 +242,7 @@ def _crop(pieces: Pieces, config: CleanConfig, network: RoadNetwork | CandidateF
 
 def _drop_by_size(pieces: Pieces, config: CleanConfig) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Drop whole pieces; return the first fix of each (as a number of the input) and why it went."""
-    track = _track(pieces)
+    track = pieces.track()
     begin, end = track.offsets[:-1], track.offsets[1:]
     count = end - begin
     piece = np.repeat(np.arange(len(count)), count)
@@ -262,11 +262,6 @@ def _drop_by_size(pieces: Pieces, config: CleanConfig) -> tuple[NDArray[np.int64
 
 
 # ---------------------------------------------------------------------- parts of stages
-
-
-def _track(pieces: Pieces) -> motion.Track:
-    trips, fix = pieces.trips, pieces.fix
-    return motion.Track.of(pieces.offsets, trips.time[fix], trips.lon[fix], trips.lat[fix])
 
 
 def _activity(column: NDArray[Any], config: CleanConfig) -> tuple[NDArray[np.int64], Mask]:
@@ -300,6 +295,8 @@ def _activity(column: NDArray[Any], config: CleanConfig) -> tuple[NDArray[np.int
 def _word(value: Any) -> str:  # noqa: ANN401  (bool, number or text)
     """Return one spelling for one state: ``1``, ``1.0`` and ``' 1 '`` are the same."""
     text = str(value).strip().lower()
+    if text.isdecimal():
+        return str(int(text))  # exact, however long the number of a ride is
     return str(int(float(text))) if _is_number(text) and float(text).is_integer() else text
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tedtrajrec.network.geodesy import metres_per_degree
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -24,11 +22,6 @@ class Track(NamedTuple):
     lat: Floats
     east: Floats  # metres that a degree spans at each fix, so that no trigonometry is left for the loops
     north: Floats
-
-    @classmethod
-    def of(cls, offsets: Ints, time: Ints, lon: Floats, lat: Floats) -> Track:
-        """Return the track of fixes."""
-        return cls(offsets, time, lon, lat, *metres_per_degree(lat))
 
 
 @njit(cache=True, nogil=True, inline="always")

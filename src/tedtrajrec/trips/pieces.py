@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tedtrajrec.network.geodesy import metres_per_degree
+from tedtrajrec.trips.motion import Track
 from tedtrajrec.trips.rejects import Reason
 from tedtrajrec.trips.table import TEXT, Trips
 
@@ -27,6 +29,7 @@ class Pieces:
         self.trip: Ints = trips.trip_of_fix  # [n] their trips
         self.cut = np.zeros(trips.n_fixes, np.uint8)  # [n] why a piece begins here, 0 if it does not
         self.reason = np.zeros(trips.n_fixes, np.uint8)  # [F] why a fix of the input was dropped, 0 if it was not
+        self._scale: NDArray[np.float64] | None = None  # [2, F] metres that a degree spans at each fix of the input
 
     def reorder(self, order: Ints) -> None:
         """Put fixes in another order; trips stay together. Only before the first cut."""
@@ -49,6 +52,15 @@ class Pieces:
     def offsets(self) -> Ints:
         """Where pieces begin, and the number of fixes at the end [P+1]."""
         return np.append(np.flatnonzero(self.starts), len(self.fix)).astype(np.int64)
+
+    def track(self) -> Track:
+        """Return what the kernels of :mod:`tedtrajrec.trips.motion` look at, with one run for each piece."""
+        trips, fix = self.trips, self.fix
+        if self._scale is None:  # the costly part; fixes only become fewer, so once is enough
+            self._scale = np.full((2, trips.n_fixes), np.nan)
+            self._scale[:, fix] = metres_per_degree(trips.lat[fix])
+        east, north = self._scale[:, fix]
+        return Track(self.offsets, trips.time[fix], trips.lon[fix], trips.lat[fix], east, north)
 
     def cut_at(self, where: Mask, reason: Reason) -> None:
         """Begin a piece at each fix of the mask; where one begins already, its reason stays."""
