@@ -97,8 +97,7 @@ def read_osm(
         dataclasses.replace(restriction, via_node=int(node_id[same[v]])) if v >= 0 else restriction
         for restriction, v in zip(extract.restrictions, via, strict=True)
     ]
-    forbidden, ignored = osm_turns.forbidden_turns(restrictions, junctions)
-    ignored.update(extract.ignored)
+    forbidden, not_placed = osm_turns.forbidden_turns(restrictions, junctions)
 
     drawn = np.searchsorted(extract.ref_offset, osm_links.neighbours(extract.ref_offset, ref), side="right") - 1
     n_drawn, n_used = len(np.unique(drawn)), len(np.unique(links.way))
@@ -127,8 +126,8 @@ def read_osm(
             "nodes_contracted": int((same != np.arange(len(same))).sum()),
             "links_repeated": links.n_repeated,
             "maxspeed_unreadable": extract.n_odd_maxspeed,
-            "restrictions_applied": len(restrictions) + extract.ignored.total() - ignored.total(),
-            "restrictions_ignored": dict(ignored),
+            "restrictions_applied": len(restrictions) - not_placed.total(),
+            "restrictions_ignored": dict(extract.ignored + not_placed),
         },
     )
 

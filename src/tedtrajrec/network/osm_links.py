@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from tedtrajrec.network import polylines
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -142,9 +144,7 @@ def join(links: Links, following: Ints, is_node: Bools) -> Chains:
     count = np.diff(offset)
     # A segment and its twin take the place of their first link in the file, so that they are neighbours.
     place = np.argsort(np.minimum.reduceat(links.order[chain], offset[:-1]))
-    chain = chain[
-        np.repeat(offset[:-1][place] - np.cumsum(count[place]) + count[place], count[place]) + np.arange(len(chain))
-    ]
+    chain = chain[polylines.ranges(offset[:-1][place], count[place])]
     offset = np.concatenate([[0], np.cumsum(count[place])])
     geom_offset = offset + np.arange(len(offset))
     vertex, way = np.empty(geom_offset[-1], np.int64), np.empty(geom_offset[-1], np.int64)

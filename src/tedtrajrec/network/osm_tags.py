@@ -14,7 +14,7 @@ from tedtrajrec.network.classes import CLASS_NUMBER, DEFAULT_SPEED_KMH
 Tags = Mapping[str, str]
 
 VEHICLES = ("motorcar", "motor_vehicle", "vehicle")
-"""The names under which OSM speaks of a car, the most specific first; it overrules the others."""
+"""The names under which OSM speaks of a car; an earlier one is more specific and overrules the later ones."""
 
 CLOSED = frozenset({
     "no", "private", "agricultural", "forestry", "emergency", "military", "psv", "bus", "restricted", "use_sidepath",
@@ -36,10 +36,10 @@ UNLIMITED_KMH = 130.0  # "none": what is advised, and about what is driven, on G
 WALKING_KMH = 7.0
 FASTEST_KMH = 200.0  # what is above is a slip of the pen, not a limit
 
-_UNITS_KMH = {"": 1.0, "km/h": 1.0, "kmh": 1.0, "kph": 1.0, "mph": 1.609344, "knots": 1.852}
+_MPH = 1.609344
+_UNITS_KMH = {"": 1.0, "km/h": 1.0, "kmh": 1.0, "kph": 1.0, "mph": _MPH, "knots": 1.852}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?([a-z/]*)")
 _ZONE = re.compile(r"(?:zone:?)?(\d+)")
-_MPH = 1.609344
 
 
 class Limits(NamedTuple):
