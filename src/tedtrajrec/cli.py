@@ -38,7 +38,7 @@ Columns = Annotated[
 TimeZone = Annotated[str | None, typer.Option("--timezone", help="IANA time zone of times that carry none.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, such as noise.sigma_m=5; repeat for more.")
+    list[str] | None, typer.Option("--set", help="One setting, such as noise.drift_m=5; repeat for more.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 
@@ -50,9 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TedtrajrecError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted; unfinished outputs were removed.", err=True)
-        sys.exit(130)
 
 
 def _version(wanted: bool) -> None:

@@ -31,7 +31,7 @@ def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterabl
     path
         A TOML file, or nothing for the defaults of the class.
     overrides
-        Texts such as ``noise.sigma_m=4.5``; the value is read as TOML, or as plain text where it is none.
+        Texts such as ``noise.drift_m=4.5``; the value is read as TOML, or as plain text where it is none.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -42,7 +42,7 @@ def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterabl
     for override in overrides:
         key, sign, text = override.partition("=")
         if not sign or not key.strip():
-            raise ConfigError(f"Setting '{override}' is not of the form key=value, for example noise.sigma_m=4.5.")
+            raise ConfigError(f"Setting '{override}' is not of the form key=value, for example noise.drift_m=4.5.")
         _put(values, key.strip().split("."), _parse(text.strip()))
     return from_dict(cls, values)
 

@@ -354,7 +354,8 @@ class RoadNetwork:
         path = existing_file(path, "a road network made by 'tedtrajrec network build'")
         remedy = "Build it again with 'tedtrajrec network build'."
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # opened here, because numpy leaves the file open when the archive is broken
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 if "header" not in file:
                     raise InputError("this .npz is not a road network of tedtrajrec", file=path, remedy=remedy)
                 header = json.loads(file["header"].tobytes())

@@ -1,0 +1,114 @@
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from tedtrajrec import __version__
+from tedtrajrec.cli import DEMO, main
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.readers import read_trips
+
+
+def run(words, capsys):
+    """Run a command that succeeds and return what it printed."""
+    with pytest.raises(SystemExit) as stop:
+        main(words.split() if isinstance(words, str) else words)
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_version_and_help(capsys):
+    assert run("--version", capsys).strip() == f"tedtrajrec {__version__}"
+    for verb in ("network build", "network info", "network plot", "simulate", "clean", "thin", "plot", "demo"):
+        assert "Usage" in run(f"{verb} --help", capsys)
+
+
+def test_unknown_options_and_values_are_errors():
+    for words in ("simulate --bogus", "thin a.csv -o b.csv --rule never", "simulate --network n --trips 0 -o t.csv"):
+        with pytest.raises(SystemExit) as stop:
+            main(words.split())
+        assert stop.value.code == 2
+
+
+def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
+    out = run(["demo", "-o", str(tmp_path / "demo")], capsys)
+    for line in DEMO:
+        assert f"$ tedtrajrec {line.format(tmp_path / 'demo')}" in out
+    made = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert made == {
+        "network.npz", "network.png", "trips.parquet", "clean.parquet", "rejects.csv", "sparse.csv", "trips.png",
+    }  # fmt: skip
+    dense, sparse = read_trips(tmp_path / "demo" / "clean.parquet"), read_trips(tmp_path / "demo" / "sparse.csv")
+    assert dense.traj_id.tolist() == sparse.traj_id.tolist()
+    assert (sparse.lengths == 2 + (dense.lengths - 2) // 8).all()
+    assert (tmp_path / "demo" / "trips.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_reach_the_simulator(tmp_path, capsys):
+    network = tmp_path / "n.npz"
+    run(f"network build synthetic -o {network}", capsys)
+    command = f"simulate --network {network} --trips 20 --seed 3 --step 30 -o"
+    run(f"{command} {tmp_path}/a.parquet", capsys)
+    run(f"{command} {tmp_path}/b.parquet", capsys)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "sim.toml").write_text("[noise]\ndrift_m = 0.0\njitter_m = 0\n")
+    run(f"{command} {tmp_path}/c.csv --config {tmp_path}/sim.toml --set noise.outlier_share=0", capsys)
+    trips = read_trips(tmp_path / "c.csv")
+    lon, lat = RoadNetwork.load(network).point_at(trips.segment, trips.ratio)
+    assert abs(trips.lon - lon).max() < 1e-6
+    assert abs(trips.lat - lat).max() < 1e-6
+    assert set((trips.time[1:] - trips.time[:-1])[trips.trip_of_fix[1:] == trips.trip_of_fix[:-1]]) == {30}
+
+
+def test_rows_that_cannot_be_read_are_listed_beside_what_cleaning_drops(tmp_path, capsys):
+    rows = ["id,when,X,Y"]
+    rows += [f"7,2013-07-01 10:{m:02}:00,{-8.62 + 0.002 * m:.4f},41.15" for m in range(10)]
+    rows[4] = "7,2013-07-01 10:03:00,west,41.15"
+    rows[6] = "7,2013-07-01 10:05:00,-8.0,41.15"  # 50 km away
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    out = run(
+        f"clean {tmp_path}/t.csv --columns traj_id=id --columns timestamp=when --columns lon=X --columns lat=Y"
+        f" --timezone Europe/Lisbon --rejects {tmp_path}/r.csv -o {tmp_path}/c.csv",
+        capsys,
+    )
+    assert "rows that cannot be read" in out
+    listed = pl.read_csv(tmp_path / "r.csv", infer_schema=False)
+    assert listed["reason"].to_list()[0] == "jump"
+    assert listed.filter(pl.col("row") == "4").select("column", "value").rows() == [("X", "west")]
+    clean = read_trips(tmp_path / "c.csv")
+    assert clean.n_fixes == 8
+    assert clean.time[0] == 1372669200  # 10:00 in Lisbon's summer is 9:00 UTC
+
+
+@pytest.mark.real
+def test_real_porto_trips_are_cleaned_and_drawn(data_dir, tmp_path, capsys):
+    network, trips = tmp_path / "porto.npz", data_dir / "porto" / "trips.csv.gz"
+    out = run(f"network build {data_dir}/porto/porto.osm.pbf --largest-component -o {network}", capsys)
+    assert "segments" in out
+    assert "100.00% of length" in run(f"network info {network}", capsys)
+    run(f"clean {trips} --network {network} --rejects {tmp_path}/r.csv -o {tmp_path}/clean.parquet", capsys)
+    run(f"thin {tmp_path}/clean.parquet --keep 1/8 -o {tmp_path}/sparse.csv", capsys)
+    run(f"plot {tmp_path}/clean.parquet --sparse {tmp_path}/sparse.csv --network {network} -o {tmp_path}/p.png", capsys)
+    clean = read_trips(tmp_path / "clean.parquet")
+    assert len(clean) > 1500
+    assert "TAXI_ID" in {**clean.extra, **clean.trip_extra}
+
+
+def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path):
+    build = [sys.executable, "-m", "tedtrajrec", "network", "build", "synthetic", "-o", str(tmp_path / "n.npz")]
+    subprocess.run(build, check=True, capture_output=True)
+    command = [sys.executable, "-m", "tedtrajrec", "simulate", "--network", str(tmp_path / "n.npz")]
+    command += ["--trips", "10000000", "-o", str(tmp_path / "out" / "t.parquet")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not any((tmp_path / "out").glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert any((tmp_path / "out").glob(".*"))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert list((tmp_path / "out").iterdir()) == []
