@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.network.classes import ROAD_CLASSES
-from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION
+from tedtrajrec.network.classes import OSM_ATTRIBUTION, ROAD_CLASSES
 from tedtrajrec.network.edge_table import read_edge_table
 from tedtrajrec.network.roadnet import RoadNetwork
 

@@ -1,4 +1,4 @@
-"""The road classes of OpenStreetMap that motor vehicles use, and the speed driven on each where no limit is known."""
+"""What we take over from OpenStreetMap: its road classes for motor vehicles, with usual speeds, and its attribution."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
+
+OSM_ATTRIBUTION = "(c) OpenStreetMap contributors, ODbL"
+"""What a network says in ``meta["attribution"]`` if it is known to come from OpenStreetMap."""
 
 ROAD_CLASSES: tuple[str, ...] = (
     "motorway",

@@ -17,9 +17,6 @@ from tedtrajrec.network.osm_tags import FASTEST_KMH, parse_maxspeed
 
 Floats = NDArray[np.float64]
 
-OSM_ATTRIBUTION = "(c) OpenStreetMap contributors, ODbL"
-"""What a network says in ``meta["attribution"]`` if it is known to come from OpenStreetMap."""
-
 _WHOLE = r"^(?:0|-?[1-9]\d{0,17})(?:\.0+)?$"  # fits int64; 007 is a text, as 7 would be another id
 _SILENT_SPEEDS = frozenset({"", "0", "signals", "variable", "nan", "null"})  # a limit that is not known
 

@@ -12,8 +12,8 @@ import shapely
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.network.classes import default_speed_mps
-from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION, ids, road_classes, speeds_kmh, tidy, way_ids
+from tedtrajrec.network.classes import OSM_ATTRIBUTION, default_speed_mps
+from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, tidy, way_ids
 from tedtrajrec.network.edge_files import read_edge_rows
 from tedtrajrec.network.edge_lines import (
     SNAP_M,

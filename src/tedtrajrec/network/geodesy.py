@@ -25,7 +25,7 @@ def metres_per_degree(lat: ArrayLike) -> tuple[Floats, Floats]:
     phi = np.radians(np.asarray(lat, dtype=np.float64))
     w2 = 1 - ECCENTRICITY2 * np.sin(phi) ** 2
     prime_vertical = EQUATOR_M / np.sqrt(w2)
-    meridian = EQUATOR_M * (1 - ECCENTRICITY2) / w2**1.5
+    meridian = EQUATOR_M * (1 - ECCENTRICITY2) / (w2 * np.sqrt(w2))
     return np.radians(prime_vertical * np.cos(phi)), np.radians(meridian)
 
 

@@ -16,8 +16,8 @@ import shapely
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError, TedtrajrecError
-from tedtrajrec.network.classes import ROAD_CLASSES, default_speed_mps
-from tedtrajrec.network.edge_attributes import OSM_ATTRIBUTION, ids, road_classes, speeds_kmh, way_ids
+from tedtrajrec.network.classes import OSM_ATTRIBUTION, ROAD_CLASSES, default_speed_mps
+from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, way_ids
 from tedtrajrec.network.edge_files import require_lonlat
 from tedtrajrec.network.edge_lines import SNAP_M, distance_to_nodes, flatten_lines, tied_to_nodes
 from tedtrajrec.network.roadnet import RoadNetwork

@@ -23,11 +23,11 @@ from osmium.osm.types import Node, Relation, Way
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.network import osm_links, osm_turns
+from tedtrajrec.network.classes import OSM_ATTRIBUTION
 from tedtrajrec.network.osm_tags import LIMITS, RELEVANT, Road, country_code, read_road
 from tedtrajrec.network.osm_turns import Junctions, Restriction
 from tedtrajrec.network.roadnet import RoadNetwork
 
-ATTRIBUTION = "(c) OpenStreetMap contributors, ODbL"
 SHORT = "no two neighbouring nodes in the extract"
 TWICE = "drawn twice"
 
@@ -118,7 +118,7 @@ def read_osm(
         forbidden_turns=forbidden,
         meta={
             "source": path.name,
-            "attribution": ATTRIBUTION,
+            "attribution": OSM_ATTRIBUTION,
             "options": {"bbox": bbox and list(bbox), "service": service, "country": country},
             "ways": n_used,
             "ways_left_out": dict(left_out),

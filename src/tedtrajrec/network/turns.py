@@ -27,10 +27,20 @@ def find_twins(
         return np.zeros(0, np.int32)
     sum_lon = np.add.reduceat(np.rint(geom_lon * 1e7).astype(np.int64), geom_offset[:-1])
     sum_lat = np.add.reduceat(np.rint(geom_lat * 1e7).astype(np.int64), geom_offset[:-1])
-    there = np.column_stack([seg_from, seg_to, sum_lon, sum_lat])
-    back = there[:, [1, 0, 2, 3]]
-    _, key = np.unique(np.concatenate([there, back]), axis=0, return_inverse=True)
-    key_there, key_back = key.ravel()[:s], key.ravel()[s:]
+    n_nodes = int(max(seg_from.max(), seg_to.max())) + 1
+    start, end = seg_from.astype(np.int64), seg_to.astype(np.int64)
+    columns = (
+        np.concatenate([start * n_nodes + end, end * n_nodes + start]),  # there, then back
+        np.concatenate([sum_lon, sum_lon]),
+        np.concatenate([sum_lat, sum_lat]),
+    )
+    order = np.lexsort(columns)
+    differs = np.zeros(2 * s, bool)
+    for column in columns:
+        differs[1:] |= np.diff(column[order]) != 0
+    key = np.empty(2 * s, np.int64)
+    key[order] = np.cumsum(differs)
+    key_there, key_back = key[:s], key[s:]
     holder = np.full(int(key.max()) + 1, -1, np.int32)
     holder[key_there[::-1]] = np.arange(s - 1, -1, -1, dtype=np.int32)  # the first one wins among equals
     twin = holder[key_back]

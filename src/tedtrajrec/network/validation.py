@@ -44,7 +44,9 @@ def check_network(network: RoadNetwork) -> None:
     }  # fmt: skip
     for name, array in network.arrays().items():
         if name in _DTYPES and array.dtype != _DTYPES[name]:
-            raise InputError(f"the road network is inconsistent: {name} holds {array.dtype}, not {_DTYPES[name].__name__}")
+            raise InputError(
+                f"the road network is inconsistent: {name} holds {array.dtype}, not {_DTYPES[name].__name__}"
+            )
         if name not in _DTYPES and array.dtype.kind not in "iU":
             raise InputError(f"the road network is inconsistent: {name} holds {array.dtype}, not integers or text")
         if array.shape != (expected[name],):

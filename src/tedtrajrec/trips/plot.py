@@ -27,11 +27,13 @@ from tedtrajrec.network.plot import (
     save_figure,
 )
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.table import Trips
 
 STREETS = "#d6d2c9"
 TRUTH = "#2b6ca3"
 SPARSE = "#c8372d"
+LONGEST_DETOUR_M = 5000.0  # between two fixes; a longer way round would say more about the map than about the trip
 
 
 def plot_trips(
@@ -93,9 +95,8 @@ def plot_trips(
 def _draw_all(axes: Axes, network: RoadNetwork, trips: Trips, dots: Trips | None) -> None:
     box = frame_map(axes, extent(network))
     draw_roads(axes, network, box, colour=STREETS)
-    points = np.column_stack(_places(network, trips))
-    lines = [points[start:end] for start, end in zip(trips.offsets[:-1], trips.offsets[1:], strict=True)]
     opacity = float(np.clip(6 / np.sqrt(len(trips)), 0.15, 0.9))
+    lines = _paths(network, trips)
     axes.add_collection(LineCollection(lines, colors=TRUTH, linewidths=1.1, alpha=opacity, zorder=3), autolim=False)
     if dots is not None:
         x, y = network.plane.to_xy(dots.lon, dots.lat)
@@ -110,7 +111,9 @@ def _draw_one(axes: Axes, network: RoadNetwork, trip: Trips, dots: Trips | None)
     draw_roads(axes, network, box, colour=STREETS)
     what = "fix" if trip.segment is None else "position on the road"
     label = f"{what} every {np.median(np.diff(trip.time)):g} s ({trip.n_fixes})"
-    handles = axes.plot(x, y, "-o", color=TRUTH, linewidth=1.6, markersize=4, zorder=4, label=label)
+    lines = LineCollection(_paths(network, trip), colors=TRUTH, linewidths=1.6, zorder=4)
+    axes.add_collection(lines, autolim=False)
+    handles = axes.plot(x, y, "o", color=TRUTH, markersize=4, zorder=4, label=label)
     if dots is not None:
         sparse_x, sparse_y = network.plane.to_xy(dots.lon, dots.lat)
         handles += axes.plot(
@@ -142,6 +145,26 @@ def _places(network: RoadNetwork, trips: Trips) -> tuple[NDArray[np.float64], ND
             )
         lon[known], lat[known] = network.point_at(trips.segment[known], trips.ratio[known])
     return network.plane.to_xy(lon, lat)
+
+
+def _paths(network: RoadNetwork, trips: Trips) -> list[NDArray[np.float64]]:
+    """Return a line from each fix to the next, in metres: along the road where both are matched and a route exists."""
+    points = np.column_stack(_places(network, trips))
+    start = np.flatnonzero(np.diff(trips.trip_of_fix) == 0)
+    lines = list(np.stack([points[start], points[start + 1]], axis=1))
+    if trips.segment is None or trips.ratio is None:
+        return lines
+    matched = np.flatnonzero((trips.segment[start] >= 0) & (trips.segment[start + 1] >= 0))
+    a, b = start[matched], start[matched] + 1
+    routes = Router(network).routes(
+        trips.segment[a], trips.ratio[a], trips.segment[b], trips.ratio[b], limit_m=LONGEST_DETOUR_M
+    )
+    offsets, lon, lat = routes.geometry(network)
+    vertices = np.column_stack(network.plane.to_xy(lon, lat))
+    for line, first, last in zip(matched, offsets[:-1], offsets[1:], strict=True):
+        if last > first:
+            lines[line] = vertices[first:last]
+    return lines
 
 
 def _matching(trips: Trips, sparse: Trips) -> Trips:
