@@ -114,7 +114,7 @@ class FixChecker:
         for name in self.columns.traj_id:
             part = raw[name]
             if part.dtype.is_float() and bool((part.drop_nulls() % 1 == 0).all()):
-                part = part.cast(pl.Int64)  # whole numbers that pandas kept as floats
+                part = part.cast(pl.Int64, strict=False)  # whole numbers that pandas kept as floats
             elif not (part.dtype.is_integer() or part.dtype == pl.String):
                 part = check_type(part, file=self.file).cast(pl.String)
             missing = part.is_null()
@@ -145,8 +145,8 @@ class FixChecker:
         if self.columns.lon is None or self.columns.lat is None:
             geometry = raw[self.columns.geometry or ""]
             lon, lat = point_coordinates(geometry, self.crs, file=self.file)
-            columns = {"lon": geometry, "lat": geometry}
-            faults.report(~np.isfinite(lon + lat), geometry.is_null().alias(geometry.name), "there is no point")
+            columns = {"lon": pl.Series(geometry.name, lon), "lat": pl.Series(geometry.name, lat)}
+            faults.report(~np.isfinite(lon + lat), geometry.clear(len(geometry)), "there is no point")
         else:
             columns = {"lon": raw[self.columns.lon], "lat": raw[self.columns.lat]}
             lon, lat = (self._numbers(column, faults) for column in columns.values())
@@ -156,13 +156,10 @@ class FixChecker:
     def _numbers(self, column: pl.Series, faults: RowFaults) -> NDArray[np.float64]:
         """Return finite numbers; rows without one are reported."""
         numbers = to_numbers(column)
-        missing = (
-            (column.is_null() | (column == "")).fill_null(value=True) if column.dtype == pl.String else column.is_null()
-        )
         values = numbers.fill_null(np.nan).to_numpy()
         bad = ~np.isfinite(values)
         if bad.any():
-            faults.report(missing.to_numpy(), column, "there is no value")
+            faults.report(_is_empty(column), column, "there is no value")
             comma = numbers.is_null().to_numpy() & _contains(column, r"^\s*-?\d+,\d+\s*$")
             faults.report(
                 comma, column, "has a decimal comma", "Write numbers with a decimal point, for example 41.15."

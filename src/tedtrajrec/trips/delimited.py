@@ -7,15 +7,15 @@ the reading. Unquoted empty fields are nulls, quoted ones empty text.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.trips.checking import RejectedRows
-from tedtrajrec.trips.sources import GZIP, Block, FixSource
+from tedtrajrec.trips.sources import GZIP, Block, FixSource, frame_of
 
 DELIMITERS = ",;\t|"
 _HEAD_BYTES = 1 << 20  # room for the header
@@ -45,36 +45,27 @@ class DelimitedFile(FixSource):
         """Yield the given columns as text; rows with too many or too few fields raise or are set aside."""
         skipped: list[int] = []  # data rows set aside so far, for the numbers of the others
         delivered = 0
+
+        def uneven(row: pa.csv.InvalidRow) -> str:
+            if rejects is None:
+                return "error"
+            skipped.append(row.number - 1)  # the header is row 1 there
+            rejects.add(np.array([row.number - 1]), "", [row.text], _uneven_reason(row))
+            return "skip"
+
         try:
-            # Only one thread knows row numbers; without rejects they are looked up after the fault.
-            with self._open(names, skipped, rejects, threads=rejects is None) as reader:
+            # Only one thread knows row numbers; without rejects the number is looked up after the fault.
+            with self._open(names, uneven, threads=rejects is None) as reader:
                 for batch in reader:
                     if batch.num_rows:
-                        frame = pl.DataFrame(pl.from_arrow(batch))
-                        yield Block(frame, _numbers(delivered, len(frame), skipped))
-                        delivered += len(frame)
-        except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
+                        yield Block(frame_of(batch), _numbers(delivered, batch.num_rows, skipped))
+                        delivered += batch.num_rows
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._explain(error, names) from error
 
     def _open(
-        self, names: Sequence[str], skipped: list[int], rejects: RejectedRows | None, *, threads: bool
+        self, names: Sequence[str], uneven: Callable[[pa.csv.InvalidRow], str], *, threads: bool
     ) -> pa.csv.CSVStreamingReader:
-        def uneven(row: pa.csv.InvalidRow) -> str:
-            if threads:
-                return "error"
-            number = row.number - 1  # the header is row 1 there
-            reason = f"has {row.actual_columns} fields where the header has {row.expected_columns}"
-            if rejects is None:
-                raise InputError(
-                    f"this row {reason}",
-                    file=self.path,
-                    row=number,
-                    remedy="Quote values that contain the delimiter, or set such rows aside.",
-                )
-            skipped.append(number)
-            rejects.add(np.array([number]), "", [row.text], reason)
-            return "skip"
-
         stream = pa.input_stream(str(self.path), compression="gzip" if self.gzipped else None)
         return pa.csv.open_csv(
             stream,
@@ -111,8 +102,8 @@ class DelimitedFile(FixSource):
             rows = csv.reader(io.StringIO(text), delimiter=delimiter)
             try:
                 names = next((row for row in rows if row), [])
-            except csv.Error as error:
-                raise InputError(f"the header cannot be read ({error})", file=self.path) from error
+            except csv.Error:  # not with this delimiter
+                continue
             if len(names) > len(header):
                 header, chosen = names, delimiter
         if not header:
@@ -131,20 +122,35 @@ class DelimitedFile(FixSource):
             )
         if "Empty CSV" in message:
             return InputError("the file has a header but no rows", file=self.path)
-        if "Expected" in message:
-            try:
-                with self._open(names, [], None, threads=False) as reader:
-                    for _ in reader:
-                        pass
-            except InputError as uneven:
-                return uneven
-            except pa.ArrowException:
-                pass
+        if "CSV parse error: Expected" in message:
+            return self._first_uneven(names)
         if isinstance(error, OSError | EOFError | zlib.error) and self.gzipped:
             return InputError(
                 f"the gzip data is damaged or cut off ({message})", file=self.path, remedy="Copy or download it again."
             )
         return InputError(f"the file cannot be read ({message})", file=self.path)
+
+    def _first_uneven(self, names: Sequence[str]) -> InputError:
+        """Look for the first row that cannot be divided into columns, to name it."""
+        found: list[pa.csv.InvalidRow] = []
+
+        def stop(row: pa.csv.InvalidRow) -> str:
+            found.append(row)
+            return "error"
+
+        with contextlib.suppress(pa.ArrowException), self._open(names, stop, threads=False) as reader:
+            for _ in reader:
+                pass
+        return InputError(
+            f"this row {_uneven_reason(found[0])}",
+            file=self.path,
+            row=found[0].number - 1,
+            remedy="Quote values that contain the delimiter, or set such rows aside.",
+        )
+
+
+def _uneven_reason(row: pa.csv.InvalidRow) -> str:
+    return f"has {row.actual_columns} fields where the header has {row.expected_columns}"
 
 
 def _numbers(delivered: int, count: int, skipped: Sequence[int]) -> NDArray[np.int64]:

@@ -97,11 +97,11 @@ def to_array(column: pl.Series) -> NDArray[Any]:
     if column.dtype == pl.String:
         return _text_array(column)
     if isinstance(column.dtype, pl.Datetime):
-        return column.dt.replace_time_zone(None).to_numpy()
+        return column.dt.replace_time_zone(None).to_numpy(writable=True)
     if column.dtype == pl.Date or column.null_count() == 0:
-        return column.to_numpy()
+        return column.to_numpy(writable=True)
     fill = column.fill_null(value=False) if column.dtype == pl.Boolean else column.fill_null(0)
-    return np.ma.MaskedArray(fill.to_numpy(), mask=column.is_null().to_numpy())
+    return np.ma.MaskedArray(fill.to_numpy(writable=True), mask=column.is_null().to_numpy())
 
 
 def to_column(name: str, values: NDArray[Any]) -> pl.Series:

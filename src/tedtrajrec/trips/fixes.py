@@ -39,11 +39,11 @@ def gather(fixes: pl.DataFrame, per_trip: Collection[str] = ()) -> Trips:
     return Trips(
         traj_id=to_array(starts["traj_id"].cast(pl.String)),
         offsets=offsets,
-        time=fixes["timestamp"].to_numpy(),
-        lon=fixes["lon"].to_numpy(),
-        lat=fixes["lat"].to_numpy(),
-        segment=fixes["segment"].fill_null(-1).to_numpy() if "segment" in fixes.columns else None,
-        ratio=fixes["ratio"].fill_null(np.nan).to_numpy() if "ratio" in fixes.columns else None,
+        time=fixes["timestamp"].to_numpy(writable=True),
+        lon=fixes["lon"].to_numpy(writable=True),
+        lat=fixes["lat"].to_numpy(writable=True),
+        segment=fixes["segment"].fill_null(-1).to_numpy(writable=True) if "segment" in fixes.columns else None,
+        ratio=fixes["ratio"].fill_null(np.nan).to_numpy(writable=True) if "ratio" in fixes.columns else None,
         extra={name: to_array(fixes[name]) for name in extras if name not in per_trip},
         trip_extra={name: to_array(starts[name]) for name in extras if name in per_trip},
     )
@@ -69,7 +69,7 @@ def scatter(trips: Trips) -> pl.DataFrame:
     for name in (*trips.trip_extra, *trips.extra):
         if name in CANONICAL or names.count(name) > 1:
             raise InputError("an extra column cannot have the name of another column", field=name)
-    return pl.DataFrame(columns)
+    return pl.DataFrame({column.name: column for column in columns})  # a list would rename a column without name
 
 
 def trip_codes(ids: pl.Series) -> NDArray[np.int64]:

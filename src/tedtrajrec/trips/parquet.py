@@ -15,7 +15,7 @@ import pyarrow.parquet
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.trips.checking import RejectedRows
-from tedtrajrec.trips.sources import Block, FixSource
+from tedtrajrec.trips.sources import Block, FixSource, frame_of
 
 METADATA_KEY = b"tedtrajrec"
 """Our own file metadata: JSON that names the columns with one value per trip."""
@@ -46,20 +46,11 @@ class ParquetFile(FixSource):
         try:
             with pa.parquet.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=list(names)):
-                    frame = self._frame(batch)
+                    frame = frame_of(batch)
                     yield Block(frame, np.arange(first, first + len(frame)))
                     first += len(frame)
         except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
             raise self._broken(error) from error
-
-    def _frame(self, batch: pa.RecordBatch) -> pl.DataFrame:
-        columns = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            plain = column.storage if isinstance(column, pa.ExtensionArray) else column
-            if pa.types.is_timestamp(plain.type) and plain.type.tz is not None:
-                plain = plain.cast(pa.timestamp(plain.type.unit, "UTC"))  # polars knows no fixed offsets
-            columns[name] = pl.Series(name, pl.from_arrow(plain))
-        return pl.DataFrame(columns)
 
     def _geo(self, metadata: dict[bytes, bytes]) -> tuple[str | None, Any]:
         geo = self._json(metadata, b"geo")

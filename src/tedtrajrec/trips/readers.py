@@ -109,7 +109,7 @@ def iter_trips(
     chosen = find_columns(source.names, columns, file=source.path, geometry=source.geometry, keep=extras)
     zone = _zone_of(source, timezone)
     checker = FixChecker(chosen, file=source.path, timezone=zone, rejects=rejects, crs=source.crs)
-    found = survey(source, chosen)
+    found = survey(source, chosen, rejects)
     if found.rows == 0:
         raise _no_rows(source.path)
     checker.kinds = found.kinds
@@ -152,7 +152,7 @@ def _iter_porto(
     kept = porto_extras(source.names, extras, source.path)
     kinds: dict[str, Kind] = dict.fromkeys(kept, "empty")
     rows = 0
-    for block in source.blocks([*kept, "TRIP_ID"], RejectedRows()):
+    for block in source.blocks([*kept, "TRIP_ID"], None if rejects is None else RejectedRows()):
         rows += len(block.frame)
         kinds |= {name: wider_kind(kind, infer_kind(block.frame[name])) for name, kind in kinds.items()}
     if rows == 0:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tedtrajrec.trips.checking import RejectedRows
@@ -36,3 +37,18 @@ class FixSource(ABC):
     @abstractmethod
     def blocks(self, names: Sequence[str], rejects: RejectedRows | None = None) -> Iterator[Block]:
         """Yield the given columns block by block; rows that cannot be divided into columns are faults."""
+
+
+def frame_of(table: pa.RecordBatch | pa.Table) -> pl.DataFrame:
+    """Return an arrow table as a frame with the same names and plain types."""
+    return pl.DataFrame({name: _plain(table.column(i)) for i, name in enumerate(table.schema.names)})
+
+
+def _plain(column: Any) -> pl.Series:  # noqa: ANN401  (an untyped library)
+    if isinstance(column.type, pa.ExtensionType):
+        column = column.cast(column.type.storage_type)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))  # polars knows no fixed offsets
+    return pl.Series(pl.from_arrow(column))

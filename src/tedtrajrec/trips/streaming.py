@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from tedtrajrec.errors import OutputError
 from tedtrajrec.trips.checking import FixChecker, RejectedRows
 from tedtrajrec.trips.columns import Columns
 from tedtrajrec.trips.extras import Kind, infer_kind, wider_kind
 from tedtrajrec.trips.fixes import gather, run_starts
-from tedtrajrec.trips.sources import FixSource
+from tedtrajrec.trips.sources import FixSource, frame_of
 from tedtrajrec.trips.table import Trips
 
 _MOST_PARTS = 512  # open files at once
@@ -39,14 +40,14 @@ class Survey:
     kinds: dict[str, Kind]  # of the extra columns of a file without types
 
 
-def survey(source: FixSource, columns: Columns) -> Survey:
-    """Look through a file; takes 8 bytes per trip."""
+def survey(source: FixSource, columns: Columns, rejects: RejectedRows | None) -> Survey:
+    """Look through a file; takes 8 bytes per trip. Faults are told in the second pass where they are not raised."""
     extras = [*columns.extras.values()] if source.untyped else []
     kinds: dict[str, Kind] = dict.fromkeys(extras, "empty")
     names = list(dict.fromkeys([*columns.traj_id, *extras]))
     rows, together, last = 0, True, None
     seen = np.empty(0, np.uint64)
-    for block in source.blocks(names, RejectedRows()):  # faults are met again, and told, in the second pass
+    for block in source.blocks(names, None if rejects is None else RejectedRows()):
         rows += len(block.frame)
         for name in extras:
             if kinds[name] != "text":
@@ -89,10 +90,16 @@ def chunks_by_spilling(source: FixSource, checker: FixChecker, chunk_fixes: int,
     parts = min(_MOST_PARTS, -(-rows // chunk_fixes))
     with tempfile.TemporaryDirectory(prefix="tedtrajrec-") as folder:
         files = [Path(folder) / f"{part}.parquet" for part in range(parts)]
-        _spill(source, checker, files)
+        try:
+            _spill(source, checker, files)
+        except OSError as error:
+            raise OutputError(
+                f"Temporary files for grouping {source.path} cannot be written to {folder}: {error}. "
+                "Set TMPDIR to a folder with enough room."
+            ) from error
         for file in files:
             if file.exists():
-                fixes = pl.DataFrame(pl.from_arrow(pa.parquet.read_table(file)))
+                fixes = frame_of(pa.parquet.read_table(file))
                 file.unlink()
                 yield from split(gather(fixes, source.per_trip), chunk_fixes)
 

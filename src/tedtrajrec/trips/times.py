@@ -87,12 +87,10 @@ class TimeReader:
         return np.zeros(len(times), np.int64), [Problem(np.ones(len(times), bool), reason, _ISO_REMEDY)]
 
     def _read_numbers(self, times: pl.Series, numbers: pl.Series) -> tuple[NDArray[np.int64], list[Problem]]:
-        missing = _missing(times)
         usable = numbers.is_not_null().to_numpy()
         if numbers.dtype.is_float():
             usable = usable & np.isfinite(numbers.fill_null(0).to_numpy())
-        problems = _problem(missing, "there is no time", _EMPTY_REMEDY)
-        problems += _problem(~usable & ~missing, "is not an epoch time like the others in this column", _ISO_REMEDY)
+        problems = _unreadable(times, ~usable, "is not an epoch time like the others in this column")
         values: NDArray[Any] = numbers.fill_null(0).to_numpy()
         if self._unit is None:
             self._unit = _unit_of(values[usable])
@@ -115,10 +113,8 @@ class TimeReader:
     def _read_instants(
         self, times: pl.Series, instants: pl.Series, naive: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], list[Problem]]:
-        missing = _missing(times)
         known = instants.is_not_null().to_numpy()
-        problems = _problem(missing, "there is no time", _EMPTY_REMEDY)
-        problems += _problem(~known & ~missing, "is not a time that can be read", _ISO_REMEDY)
+        problems = _unreadable(times, ~known, "is not a time that can be read")
         nanoseconds = instants.fill_null(0).to_numpy().copy()
         local = naive & known
         if local.any():
@@ -150,6 +146,14 @@ _EMPTY_REMEDY = "Fill it in or remove the row, or set such rows aside."
 
 def _problem(rows: NDArray[np.bool_], reason: str, remedy: str) -> list[Problem]:
     return [Problem(rows, reason, remedy)] if rows.any() else []
+
+
+def _unreadable(times: pl.Series, unusable: NDArray[np.bool_], reason: str) -> list[Problem]:
+    if not unusable.any():
+        return []
+    missing = _missing(times)
+    missing_problem = _problem(missing, "there is no time", _EMPTY_REMEDY)
+    return missing_problem + _problem(unusable & ~missing, reason, _ISO_REMEDY)
 
 
 def _missing(times: pl.Series) -> NDArray[np.bool_]:
