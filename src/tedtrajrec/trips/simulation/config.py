@@ -104,7 +104,7 @@ class DemandConfig:
     everywhere: float = 0.25  # share of ends that ignore hot spots
     flow: float = 3.0  # how far the waves of the day turn flows: home to work, work to home, leisure at night
     by_level: PerLevel = (0.0, 0.6, 1.0, 1.0)  # how readily a trip starts or ends on a road
-    distance_m: float = 850.0  # straight distance that is never turned down
+    distance_m: float = 1050.0  # straight distance that is never turned down
     distance_sigma: float = 0.9  # how fast others lose appeal, of the logarithm
     least_m: float = 400.0
     most_m: float = 14_000.0
@@ -133,9 +133,9 @@ class TrafficConfig:
     """How fast roads are driven without traffic, and where and when they fill up."""
 
     slot_minutes: int = 15  # how often speeds change
-    speed_share: PerLevel = (1.3, 1.35, 1.3, 1.4)  # speed of an empty road as a share of its limit
-    exposure: PerLevel = (0.9, 1.2, 0.9, 0.4)  # how much traffic a level attracts
-    strength: float = 1.7  # extra travel time at the height of a wave, as a share of free travel time
+    speed_share: PerLevel = (1.2, 1.35, 1.3, 1.25)  # speed of an empty road as a share of its limit
+    exposure: PerLevel = (2.3, 1.0, 0.7, 0.4)  # how much traffic a level attracts
+    strength: float = 1.5  # extra travel time at the height of a wave, as a share of free travel time
     outskirts: float = 0.3  # strength far from all centres, as a share of that in the centre
     centre_radius_m: float = 1500.0  # how far the congestion of a centre reaches
     direction: float = 0.65  # morning: so much more inbound and less outbound; evening: the reverse
@@ -197,13 +197,13 @@ class DrivingConfig:
     accelerate_mps2: float = 1.8
     brake_mps2: float = 2.4
     u_turn_mps: float = 4.0  # speed in a U-turn; other turns are faster, by their angle
-    signals: Crossing = Crossing(0.6, 28.0)  # main roads cross
+    signals: Crossing = Crossing(0.3, 32.0)  # main roads cross
     give_way: Crossing = Crossing(0.5, 8.0)  # a lesser road meets a greater
     priority: Crossing = Crossing(0.05, 6.0)  # a greater road meets a lesser
     equal: Crossing = Crossing(0.12, 4.0)  # two lesser roads of a level meet
-    wait_load: float = 0.7  # how much traffic lengthens waits
+    wait_load: float = 0.5  # how much traffic lengthens waits
     queue_m: float = 8.0  # mean distance before the junction at which a car stops
-    halts_per_km: float = 0.4  # short halts for no reason of the map
+    halts_per_km: float = 0.5  # short halts for no reason of the map
     halt_s: float = 30.0  # mean
     longest_wait_s: float = 240.0
 
