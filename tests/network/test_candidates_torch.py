@@ -96,7 +96,7 @@ def test_bad_input_is_named(tiny_city: RoadNetwork) -> None:
         finder.within_xy(fine, torch.tensor([1.0, torch.inf]), 50)
     with pytest.raises(InputError, match=r"row 2, .*-1\.0 is not a radius"):
         finder.within(fine, fine, torch.tensor([5.0, -1.0]))
-    with pytest.raises(InputError, match="^column 'radius_m': nan"):
+    with pytest.raises(InputError, match=r"^column 'radius_m': nan"):
         finder.within(fine, fine, float("nan"))
     with pytest.raises(InputError, match="shapes"):
         finder.within(fine, fine[:1], 50)

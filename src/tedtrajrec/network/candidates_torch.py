@@ -19,8 +19,8 @@ from tedtrajrec.network.grid import build_grid
 if TYPE_CHECKING:
     from tedtrajrec.network.roadnet import RoadNetwork
 
-PAIRS_ON_CPU = 1 << 20  # pairs of point and piece looked at together, at some 200 bytes each
-PAIRS_ON_GPU = 1 << 25
+PAIRS_ON_CPU = 1 << 18  # pairs of point and piece looked at together, at some 150 bytes each
+PAIRS_ON_GPU = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ class TorchCandidateFinder:
     All geometry is float64: a float32 of degrees is off by metres, and one of metres by centimetres.
 
     Memory: that of :class:`~tedtrajrec.network.grid.PieceGrid` and 8 bytes a cell on the device; in a search 48 bytes a
-    candidate for the result, twice while it is put together, and some 200 for each of at most 2^25 pairs of point and
-    piece (2^20 on a CPU) that are looked at together.
+    candidate for the result, twice while it is put together, and some 150 for each of about 2^24 pairs of point and
+    piece (2^18 on a CPU) that are looked at together.
 
     Parameters
     ----------
