@@ -140,4 +140,6 @@ def simulate_block(
                 block.lengths[k] = steps
                 filled += steps
                 break
+        if block.lengths[k] == 0:
+            break  # the network is hopeless: no need to look at the other trips
     return filled
