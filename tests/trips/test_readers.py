@@ -156,6 +156,7 @@ def test_odd_polylines_are_named_or_set_aside(tmp_path: Path, polyline: str) -> 
     with pytest.raises(InputError) as error:
         read_trips(file)
     assert (error.value.row, error.value.field) == (2, "POLYLINE")
+    assert len(error.value.problem) < 200
     rejects = RejectedRows()
     assert read_trips(file, rejects=rejects).traj_id.tolist() == ["1", "3"]
     assert rejects.to_frame()["row"].to_list() == [2]

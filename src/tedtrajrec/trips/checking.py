@@ -16,6 +16,7 @@ from tedtrajrec.trips.extras import Kind, check_type, convert_text
 from tedtrajrec.trips.geometry import point_coordinates
 from tedtrajrec.trips.times import NaiveTimesError, TimeReader
 
+_LONGEST_VALUE = 60  # signs shown of a value, such as a polyline
 _SET_ASIDE = "Correct or remove the row, or set such rows aside."
 
 
@@ -58,9 +59,10 @@ class RowFaults:
         if self.rejects is None:
             first = int(np.argmax(fault))
             value = column[first]
-            problem = reason if value is None or value == "" else f"{value!r} {reason}"
+            shown = repr(_shortened(value) if isinstance(value, str) else value)
+            problem = reason if value is None or value == "" else f"{shown} {reason}"
             raise InputError(problem, file=self.file, row=int(self.rows[first]), field=column.name, remedy=remedy)
-        values = ["" if value is None else str(value) for value in column.filter(pl.Series(fault)).to_list()]
+        values = ["" if value is None else _shortened(str(value)) for value in column.filter(pl.Series(fault))]
         self.rejects.add(self.rows[fault], column.name, values, reason)
         self.bad |= fault
 
@@ -229,6 +231,10 @@ def to_numbers(column: pl.Series) -> pl.Series:
     if column.dtype.is_numeric():
         return column.cast(pl.Float64)
     return pl.Series(column.name, [None] * len(column), dtype=pl.Float64)
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}..."
 
 
 def _is_empty(column: pl.Series) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from tedtrajrec.trips.sources import GZIP, Block, FixSource, frame_of
 
 DELIMITERS = ",;\t|"
 _HEAD_BYTES = 1 << 20  # room for the header
-_BLOCK_BYTES = 1 << 24  # also the longest row that can be read
+_BLOCK_BYTES = 1 << 21  # several are read ahead; also the longest row that can be read
 
 
 class DelimitedFile(FixSource):

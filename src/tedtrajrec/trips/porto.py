@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.trips.checking import RejectedRows, RowFaults, check_positions
 from tedtrajrec.trips.extras import Kind, convert_text, to_array
+from tedtrajrec.trips.seen import SeenHashes
 from tedtrajrec.trips.sources import Block
 from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.times import TimeReader
@@ -54,7 +55,7 @@ class PortoReader:
         self.file = file
         self.rejects = rejects
         self._times = TimeReader()
-        self._seen = np.empty(0, np.uint64)  # hashes of ids of earlier blocks
+        self._seen = SeenHashes()
         self._counts: dict[str, int] = {}  # of ids met more than once
 
     def read(self, block: Block) -> Trips:
@@ -98,9 +99,7 @@ class PortoReader:
 
     def _unique(self, ids: pl.Series) -> pl.Series:
         """Return ids of which no two are the same in the whole file."""
-        hashes = ids.hash().to_numpy()
-        earlier = np.isin(hashes, self._seen)
-        self._seen = np.union1d(self._seen, hashes)
+        earlier = self._seen.add(ids.hash().to_numpy())
         again = earlier | ids.is_duplicated().to_numpy()
         if not again.any():
             return ids
@@ -123,12 +122,12 @@ def _decode(polylines: pl.Series, faults: RowFaults) -> pl.Series:
         points = text.str.json_decode(dtype)
     except pl.exceptions.ComputeError:
         broken = np.array([not _is_polyline(value) for value in text.to_list()])
-        faults.report(broken, _shortened(polylines), "is not a polyline", _POLYLINE_REMEDY)
+        faults.report(broken, polylines, "is not a polyline", _POLYLINE_REMEDY)
         text = text.set(pl.Series(broken), "[]")
         points = text.str.json_decode(dtype)
     uneven = points.list.eval(((pl.element().list.len() != 2) | pl.element().list.contains(None)).fill_null(value=True))
     wrong = (uneven.list.any() | points.is_null()).fill_null(value=True).to_numpy()
-    faults.report(wrong, _shortened(polylines), "is not a polyline", _POLYLINE_REMEDY)
+    faults.report(wrong, polylines, "is not a polyline", _POLYLINE_REMEDY)
     return points.set(pl.Series(wrong), None).fill_null([]) if wrong.any() else points
 
 
@@ -143,8 +142,3 @@ def _is_polyline(text: str) -> bool:
         and all(type(value) in (int, float) and abs(value) <= 360 for value in point)
         for point in points
     )
-
-
-def _shortened(polylines: pl.Series) -> pl.Series:
-    long = polylines.str.len_chars() > 60
-    return polylines.zip_with(~long.fill_null(value=False), polylines.str.slice(0, 60) + "...")

@@ -25,6 +25,7 @@ from tedtrajrec.trips.checking import FixChecker, RejectedRows
 from tedtrajrec.trips.columns import Columns
 from tedtrajrec.trips.extras import Kind, infer_kind, wider_kind
 from tedtrajrec.trips.fixes import gather, run_starts
+from tedtrajrec.trips.seen import SeenHashes
 from tedtrajrec.trips.sources import FixSource, frame_of
 from tedtrajrec.trips.table import Trips
 
@@ -46,7 +47,7 @@ def survey(source: FixSource, columns: Columns, rejects: RejectedRows | None) ->
     kinds: dict[str, Kind] = dict.fromkeys(extras, "empty")
     names = list(dict.fromkeys([*columns.traj_id, *extras]))
     rows, together, last = 0, True, None
-    seen = np.empty(0, np.uint64)
+    seen = SeenHashes()
     for block in source.blocks(names, None if rejects is None else RejectedRows()):
         rows += len(block.frame)
         for name in extras:
@@ -58,9 +59,7 @@ def survey(source: FixSource, columns: Columns, rejects: RejectedRows | None) ->
             runs = hashes.gather(run_starts(hashes)).to_numpy()
             runs = runs[1:] if last is not None and runs[0] == last else runs
             last = hashes[-1]
-            merged = np.union1d(seen, runs)
-            together = len(merged) == len(seen) + len(runs)
-            seen = merged
+            together = not seen.add(runs).any() and len(np.unique(runs)) == len(runs)
     return Survey(rows, together, kinds)
 
 
