@@ -28,6 +28,11 @@ class Settings:
     speed: dict[str, float] = field(default_factory=dict)
     limit: float | None = None
     noise: Noise = Noise()
+    loud: Noise = Noise(9.0, "correlated")
+
+
+def test_part_of_a_nested_default_can_be_set():
+    assert load_config(Settings, None, ["loud.sigma_m=7"]).loud == Noise(7.0, "correlated")
 
 
 def test_defaults_file_and_overrides_in_that_order(tmp_path):

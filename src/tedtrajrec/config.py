@@ -50,12 +50,14 @@ def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterabl
 def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
     """Fill the dataclass ``cls`` from nested mappings, strictly."""
     hints = typing.get_type_hints(cls)
-    fields = {f.name for f in dataclasses.fields(typing.cast("Any", cls)) if f.init}
+    fields = {f.name: f for f in dataclasses.fields(typing.cast("Any", cls)) if f.init}
     for key in values:
         if key not in fields:
             known = ", ".join(sorted(fields))
             raise ConfigError(f"Unknown setting '{where}{key}'. Known here: {known}.")
-    arguments = {key: _convert(hints[key], value, f"{where}{key}") for key, value in values.items()}
+    arguments = {
+        key: _convert(hints[key], _with_default(fields[key], value), f"{where}{key}") for key, value in values.items()
+    }
     try:
         return cls(**arguments)
     except ValueError as error:
@@ -69,6 +71,17 @@ def to_dict(config: Any) -> dict[str, Any]:  # noqa: ANN401  (any dataclass)
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(config).items()
     }
+
+
+def _with_default(field: dataclasses.Field[Any], value: Any) -> Any:  # noqa: ANN401
+    """Return the values for a nested dataclass completed by the field's own default, which may differ from its class's."""
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    if not isinstance(value, Mapping) or not dataclasses.is_dataclass(default):
+        return value
+    own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default) if f.init}
+    return {**own, **value}
 
 
 def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:  # noqa: ANN401
