@@ -2,8 +2,8 @@
 
     python benchmarks/bench_readers.py [--fixes 2000000] [--runs 5]
 
-Every figure comes from a fresh process, so that its peak memory is its own (Linux). Beside each time stands that of polars
-reading the same CSV with inferred types, without any check: the price of naming bad rows is the ratio of the two.
+Every figure comes from a fresh process, so that its peak memory is its own (Linux). Beside each time stands that of
+polars reading the same CSV with inferred types, without any check: the ratio is the price of naming bad rows.
 """
 
 from __future__ import annotations

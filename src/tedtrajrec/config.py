@@ -74,7 +74,7 @@ def to_dict(config: Any) -> dict[str, Any]:  # noqa: ANN401  (any dataclass)
 
 
 def _with_default(field: dataclasses.Field[Any], value: Any) -> Any:  # noqa: ANN401
-    """Return the values for a nested dataclass completed by the field's own default, which may differ from its class's."""
+    """Return the values of a nested dataclass, completed from the default of the field (not of its class)."""
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()

@@ -16,8 +16,8 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
+from tedtrajrec.trips.cleaning.rejects import CleanSummary, RejectsFile
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
-from tedtrajrec.trips.rejects import CleanSummary, RejectsFile
 from tedtrajrec.trips.simulate import simulate_chunks
 from tedtrajrec.trips.simulation.config import SimulationConfig
 from tedtrajrec.trips.writers import TripWriter, Written

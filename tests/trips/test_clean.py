@@ -12,8 +12,8 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.geodesy import LocalPlane
 from tedtrajrec.trips.clean import CleanConfig, clean_trips, join_cleaned
+from tedtrajrec.trips.cleaning.rejects import WHOLE_TRIP, CleanSummary, Reason, RejectsFile, write_rejects
 from tedtrajrec.trips.readers import read_trips
-from tedtrajrec.trips.rejects import WHOLE_TRIP, CleanSummary, Reason, RejectsFile, write_rejects
 from tedtrajrec.trips.table import NULLABLE_TEXT, Trips, as_text
 
 PLANE = LocalPlane(-8.62, 41.15)

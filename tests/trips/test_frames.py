@@ -15,11 +15,10 @@ import shapely
 from hypothesis import HealthCheck, given, settings
 
 from tedtrajrec.errors import InputError, TedtrajrecError
-from tedtrajrec.trips.checking import RejectedRows
+from tedtrajrec.trips.files.checking import RejectedRows
 from tedtrajrec.trips.frames import trips_from_frame, trips_to_frame
 from tedtrajrec.trips.table import NULLABLE_TEXT, Trips
-
-from .trip_files import START, assert_same_trips, trips
+from tests.trips.trip_files import START, assert_same_trips, trips
 
 TIMES = pd.to_datetime([START, START + 15, START + 30], unit="s", utc=True)
 

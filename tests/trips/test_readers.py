@@ -163,7 +163,7 @@ def test_odd_polylines_are_named_or_set_aside(tmp_path: Path, polyline: str) -> 
 
 
 def test_repeated_porto_ids_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tedtrajrec.trips.delimited._BLOCK_BYTES", 200)
+    monkeypatch.setattr("tedtrajrec.trips.files.delimited._BLOCK_BYTES", 200)
     rows = "".join(f'{i % 3},A,1,150000000{i % 10},False,"[[-8.6,41.1]]"\n' for i in range(12))
     file = file_of(tmp_path, PORTO + rows)
     ids = [name for chunk in iter_trips(file, chunk_fixes=2) for name in chunk.traj_id.tolist()]
@@ -240,7 +240,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_a_row_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tedtrajrec.trips.delimited._BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("tedtrajrec.trips.files.delimited._BLOCK_BYTES", 1 << 20)
     file = file_of(tmp_path, HEADER + GOOD + '"a,1500000000,-8.6,41.1\n' + GOOD * 100_000)
     with pytest.raises(InputError, match="a quote that is opened and never closed"):
         read_trips(file)

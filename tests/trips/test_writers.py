@@ -16,8 +16,7 @@ from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.trips.readers import iter_trips, read_trips
 from tedtrajrec.trips.table import NULLABLE_TEXT, Trips
 from tedtrajrec.trips.writers import TripWriter, Written, write_trips
-
-from .trip_files import START, assert_same_trips, trips
+from tests.trips.trip_files import START, assert_same_trips, trips
 
 property_test = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 

@@ -23,14 +23,12 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import ConfigError
+from tedtrajrec.splitmix import STEP, mixed, unit
 from tedtrajrec.trips.table import Trips, as_text
 
 Rule = Literal["exact", "bernoulli", "uniform"]
 Mask = NDArray[np.bool_]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: the step of splitmix64
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
 _FNV_START = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x00000100000001B3)
 _SEPARATOR = 0xFF  # a byte that occurs in no UTF-8 text
@@ -154,29 +152,15 @@ def _word(value: int) -> np.uint64:
     return np.uint64(value & 0xFFFFFFFFFFFFFFFF)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _mix(x: np.uint64) -> np.uint64:  # pragma: no cover  (compiled)
-    """Return 64 well mixed bits for 64 bits, one to one: the finaliser of splitmix64."""
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _uniform(start: np.uint64, i: int) -> float:  # pragma: no cover  (compiled)
-    """Return number ``i`` of the stream that begins at ``start``: 53 bits, at least 0 and below 1."""
-    return (_mix(start + np.uint64(i) * _GOLDEN) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
 @njit(cache=True, nogil=True)
 def _stream_starts(
     seed: np.uint64, epoch: np.uint64, keys: NDArray[np.uint64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:  # pragma: no cover  (compiled)
     starts = np.empty(len(keys), np.uint64)
-    run = _mix(_mix(seed + _GOLDEN) ^ epoch)
+    run = mixed(mixed(seed + STEP) ^ epoch)
     for i in range(len(keys)):
-        trip = _mix((run + _GOLDEN) ^ keys[i])
-        starts[i] = _mix((trip + _GOLDEN) ^ np.uint64(lengths[i]))
+        trip = mixed((run + STEP) ^ keys[i])
+        starts[i] = mixed((trip + STEP) ^ np.uint64(lengths[i]))
     return starts
 
 
@@ -191,7 +175,7 @@ def _mark_exact(
         for i in range(left):
             if wanted == 0:
                 break
-            if _uniform(start[trip], i) * (left - i) < wanted:
+            if unit(mixed(start[trip] + np.uint64(i) * STEP)) * (left - i) < wanted:
                 mask[offsets[trip] + 1 + i] = True
                 wanted -= 1
 
@@ -202,7 +186,7 @@ def _mark_bernoulli(
 ) -> None:  # pragma: no cover  (compiled)
     for trip in range(len(start)):
         for i in range(offsets[trip + 1] - offsets[trip] - 2):
-            if _uniform(start[trip], i) < share:
+            if unit(mixed(start[trip] + np.uint64(i) * STEP)) < share:
                 mask[offsets[trip] + 1 + i] = True
 
 
@@ -226,7 +210,7 @@ def _hash_texts(joined: NDArray[np.uint8], count: int) -> NDArray[np.uint64]:  #
     state = _FNV_START
     for byte in joined:
         if byte == _SEPARATOR:
-            keys[text] = _mix(state)
+            keys[text] = mixed(state)
             text += 1
             state = _FNV_START
         else:

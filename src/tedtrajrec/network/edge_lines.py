@@ -73,7 +73,8 @@ def flatten_lines(geometry: NDArray[Any], *, file: str | Path | None = None, fie
     def rows_with(bad_vertex: Mask) -> Mask:
         return np.bincount(row[bad_vertex], minlength=len(geometry)) > 0
 
-    refuse_rows(rows_with(~np.isfinite(coordinates).all(axis=1)), "a coordinate is not a number", "Correct the row.")
+    bad = ~np.asarray(np.isfinite(coordinates).all(axis=1))
+    refuse_rows(rows_with(bad), "a coordinate is not a number", "Correct the row.")
     refuse_rows(
         rows_with((abs(lon) > 180) | (abs(lat) > 180)),
         "the coordinates are no degrees; the table looks projected",
@@ -105,4 +106,5 @@ def reversed_vertices(lines: Lines, which: Ints) -> Ints:
     """Return the vertices of the lines ``which``, each from its end to its start, one line after another."""
     count = np.diff(lines.offset)[which]
     within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(lines.offset[which + 1] - 1, count) - within
+    vertices: Ints = np.repeat(lines.offset[which + 1] - 1, count) - within
+    return vertices

@@ -28,9 +28,17 @@ from numpy.typing import NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips import motion
-from tedtrajrec.trips.pieces import Pieces
-from tedtrajrec.trips.rejects import NO_TIME, WHOLE_TRIP, CleanSummary, Reason, Rejects, count_reasons, join_rejects
+from tedtrajrec.trips.cleaning import motion
+from tedtrajrec.trips.cleaning.pieces import Pieces
+from tedtrajrec.trips.cleaning.rejects import (
+    NO_TIME,
+    WHOLE_TRIP,
+    CleanSummary,
+    Reason,
+    Rejects,
+    count_reasons,
+    join_rejects,
+)
 from tedtrajrec.trips.table import Trips, as_text, concat_trips
 
 ON_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})

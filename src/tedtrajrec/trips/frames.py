@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from tedtrajrec.errors import InputError, TedtrajrecError
-from tedtrajrec.trips.checking import FixChecker, RejectedRows
-from tedtrajrec.trips.columns import find_columns
-from tedtrajrec.trips.fixes import gather, scatter
+from tedtrajrec.trips.files.checking import FixChecker, RejectedRows
+from tedtrajrec.trips.files.columns import find_columns
+from tedtrajrec.trips.files.fixes import gather, scatter
 from tedtrajrec.trips.table import Trips
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ import polars as pl
 
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import existing_file
-from tedtrajrec.trips.checking import FixChecker, RejectedRows
-from tedtrajrec.trips.columns import find_columns
-from tedtrajrec.trips.delimited import DelimitedFile
-from tedtrajrec.trips.extras import Kind, infer_kind, wider_kind
-from tedtrajrec.trips.fixes import gather
-from tedtrajrec.trips.gpx import GpxFile
-from tedtrajrec.trips.parquet import ParquetFile
-from tedtrajrec.trips.porto import PortoReader, is_porto, porto_extras
-from tedtrajrec.trips.sources import Block, FixSource
-from tedtrajrec.trips.streaming import chunks_by_spilling, chunks_in_order, split, survey
+from tedtrajrec.trips.files.checking import FixChecker, RejectedRows
+from tedtrajrec.trips.files.columns import find_columns
+from tedtrajrec.trips.files.delimited import DelimitedFile
+from tedtrajrec.trips.files.extras import Kind, infer_kind, wider_kind
+from tedtrajrec.trips.files.fixes import gather
+from tedtrajrec.trips.files.gpx import GpxFile
+from tedtrajrec.trips.files.parquet import ParquetFile
+from tedtrajrec.trips.files.porto import PortoReader, is_porto, porto_extras
+from tedtrajrec.trips.files.sources import Block, FixSource
+from tedtrajrec.trips.files.streaming import chunks_by_spilling, chunks_in_order, split, survey
 from tedtrajrec.trips.table import Trips, concat_trips
 
 __all__ = ["RejectedRows", "iter_trips", "read_trips"]

@@ -142,6 +142,7 @@ def concat_trips(parts: Sequence[Trips]) -> Trips:
     for part in parts[1:]:
         same = (
             (part.segment is None) == (head.segment is None)
+            and (part.ratio is None) == (head.ratio is None)
             and part.extra.keys() == head.extra.keys()
             and part.trip_extra.keys() == head.trip_extra.keys()
         )

@@ -21,12 +21,12 @@ import pyarrow.parquet
 
 from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.files import replacing
-from tedtrajrec.trips.columns import CANONICAL
-from tedtrajrec.trips.extras import to_column, to_text
-from tedtrajrec.trips.fixes import scatter
-from tedtrajrec.trips.geometry import to_wkb
-from tedtrajrec.trips.gpx import FOOTER, HEADER, to_gpx
-from tedtrajrec.trips.parquet import METADATA_KEY
+from tedtrajrec.trips.files.columns import CANONICAL
+from tedtrajrec.trips.files.extras import to_column, to_text
+from tedtrajrec.trips.files.fixes import scatter
+from tedtrajrec.trips.files.geometry import to_wkb
+from tedtrajrec.trips.files.gpx import FOOTER, HEADER, to_gpx
+from tedtrajrec.trips.files.parquet import METADATA_KEY
 from tedtrajrec.trips.table import Trips
 
 _ROW_GROUP = 1 << 20

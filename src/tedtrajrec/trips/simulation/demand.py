@@ -140,8 +140,8 @@ def _hopeless(why: str) -> InputError:
 
 @njit(cache=True, nogil=True)
 def _draw_end(pull: Floats, mix: Floats, stream: chance.Stream) -> tuple[int, float]:  # pragma: no cover  (compiled)
-    kind = min(np.searchsorted(mix, chance.uniform(stream), side="right"), 3)
-    segment = np.searchsorted(pull[kind], chance.uniform(stream), side="right")
+    kind = min(int(np.searchsorted(mix, chance.uniform(stream), side="right")), 3)
+    segment = int(np.searchsorted(pull[kind], chance.uniform(stream), side="right"))
     return min(segment, pull.shape[1] - 1), chance.uniform(stream)
 
 

@@ -59,11 +59,11 @@ def new_block(trips: int, most_steps: int) -> Block:
 @njit(cache=True, nogil=True)
 def departure_time(clock: Clock, share: float) -> int:  # pragma: no cover  (compiled)
     """Return the time before which ``share`` of all trips depart."""
-    slot = np.searchsorted(clock.departed, share, side="right") - 1
+    slot = int(np.searchsorted(clock.departed, share, side="right")) - 1
     slot = min(slot, len(clock.row) - 1)
     width = clock.departed[slot + 1] - clock.departed[slot]
     into = (share - clock.departed[slot]) / width if width > 0 else 0.0
-    return clock.start + slot * clock.slot_s + np.int64(min(into, 1.0) * clock.slot_s)
+    return clock.start + slot * clock.slot_s + int(min(into, 1.0) * clock.slot_s)
 
 
 @njit(cache=True, nogil=True)

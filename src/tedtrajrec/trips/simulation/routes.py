@@ -72,7 +72,7 @@ def find_route(
     load: NDArray[np.float32],
     day_load: float,
     taste: Taste,
-    key: int,
+    key: np.uint64,
     origin: tuple[int, float],
     destination: tuple[int, float],
     scratch: Scratch,
@@ -146,12 +146,12 @@ def _trace(scratch: Scratch, start: int, goal: int) -> int:  # pragma: no cover 
 
 @njit(cache=True, nogil=True)
 def _cost(
-    roads: Roads, load: NDArray[np.float32], day_load: float, taste: Taste, key: int, segment: int
+    roads: Roads, load: NDArray[np.float32], day_load: float, taste: Taste, key: np.uint64, segment: int
 ) -> float:  # pragma: no cover  (compiled)
     jam = day_load * load[segment]
     moving = (1.0 + jam) * roads.length[segment] / roads.speed[segment]
     waiting = (1.0 + taste.wait_load * jam) * roads.stop_share[segment] * roads.wait_s[segment]
-    return (
+    return float(
         (moving + waiting)
         * taste.segment[chance.place(key, segment)]
         * taste.area[chance.place(key ^ np.uint64(1), roads.area[segment])]

@@ -13,8 +13,7 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.trips.readers import RejectedRows, iter_trips, read_trips
 from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.writers import write_trips
-
-from .trip_files import START, assert_same_trips
+from tests.trips.trip_files import START, assert_same_trips
 
 GARMIN = """<?xml version="1.0" encoding="UTF-8"?>
 <gpx version="1.1" creator="a watch" xmlns="http://www.topografix.com/GPX/1/1"
@@ -82,8 +81,8 @@ def test_gpxpy_reads_what_we_write(tmp_path: Path) -> None:
 def test_blocks_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_trips(file_of(tmp_path, GARMIN))
     for read_bytes in (1, 7, 100):
-        monkeypatch.setattr("tedtrajrec.trips.gpx._READ_BYTES", read_bytes)
-        monkeypatch.setattr("tedtrajrec.trips.gpx._BLOCK_POINTS", 1)
+        monkeypatch.setattr("tedtrajrec.trips.files.gpx._READ_BYTES", read_bytes)
+        monkeypatch.setattr("tedtrajrec.trips.files.gpx._BLOCK_POINTS", 1)
         assert_same_trips(read_trips(tmp_path / "t.gpx"), whole)
     assert [chunk.n_fixes for chunk in iter_trips(tmp_path / "t.gpx", chunk_fixes=2)] == [2, 2]
 

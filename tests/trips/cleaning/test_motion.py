@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.network.geodesy import LocalPlane, metres_per_degree, short_distance_m
-from tedtrajrec.trips.motion import Track, find_jumps, find_late, find_stays, steps_m
+from tedtrajrec.trips.cleaning.motion import Track, find_jumps, find_late, find_stays, steps_m
 
 PLANE = LocalPlane(-8.62, 41.15)
 SPEED = 50.0

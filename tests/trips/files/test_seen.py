@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tedtrajrec.trips.seen import SeenHashes
+from tedtrajrec.trips.files.seen import SeenHashes
 
 
 @settings(deadline=None, max_examples=50)

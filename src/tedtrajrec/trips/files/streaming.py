@@ -21,12 +21,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import OutputError
-from tedtrajrec.trips.checking import FixChecker, RejectedRows
-from tedtrajrec.trips.columns import Columns
-from tedtrajrec.trips.extras import Kind, infer_kind, wider_kind
-from tedtrajrec.trips.fixes import gather, run_starts
-from tedtrajrec.trips.seen import SeenHashes
-from tedtrajrec.trips.sources import FixSource, frame_of
+from tedtrajrec.trips.files.checking import FixChecker, RejectedRows
+from tedtrajrec.trips.files.columns import Columns
+from tedtrajrec.trips.files.extras import Kind, infer_kind, wider_kind
+from tedtrajrec.trips.files.fixes import gather, run_starts
+from tedtrajrec.trips.files.seen import SeenHashes
+from tedtrajrec.trips.files.sources import FixSource, frame_of
 from tedtrajrec.trips.table import Trips
 
 _MOST_PARTS = 512  # open files at once

@@ -11,13 +11,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.trips.columns import Columns
-from tedtrajrec.trips.extras import Kind, check_type, convert_text
-from tedtrajrec.trips.geometry import point_coordinates
-from tedtrajrec.trips.times import NaiveTimesError, TimeReader
+from tedtrajrec.trips.files.columns import Columns
+from tedtrajrec.trips.files.extras import Kind, check_type, convert_text
+from tedtrajrec.trips.files.geometry import point_coordinates
+from tedtrajrec.trips.files.times import NaiveTimesError, TimeReader
 
 _LONGEST_VALUE = 60  # signs shown of a value, such as a polyline
-_SET_ASIDE = "Correct or remove the row, or set such rows aside."
+_SET_ASIDE = "Correct or remove the row, or set such rows aside with 'clean --rejects FILE'."
 
 
 class RejectedRows:
@@ -68,7 +68,7 @@ class RowFaults:
 
 
 class FixChecker:
-    """Checks blocks of raw columns and returns tables of fixes (see :mod:`tedtrajrec.trips.fixes`).
+    """Checks blocks of raw columns and returns tables of fixes (see :mod:`tedtrajrec.trips.files.fixes`).
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.trips.columns import find_columns
+from tedtrajrec.trips.files.columns import find_columns
 
 
 @pytest.mark.parametrize(

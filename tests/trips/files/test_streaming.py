@@ -13,24 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.errors import ConfigError, InputError, OutputError
-from tedtrajrec.trips import streaming
-from tedtrajrec.trips.columns import find_columns
-from tedtrajrec.trips.delimited import DelimitedFile
-from tedtrajrec.trips.parquet import ParquetFile
+from tedtrajrec.trips.files import streaming
+from tedtrajrec.trips.files.columns import find_columns
+from tedtrajrec.trips.files.delimited import DelimitedFile
+from tedtrajrec.trips.files.parquet import ParquetFile
+from tedtrajrec.trips.files.streaming import split, survey
 from tedtrajrec.trips.readers import iter_trips, read_trips
-from tedtrajrec.trips.streaming import split, survey
 from tedtrajrec.trips.table import Trips, concat_trips
-
-from .trip_files import START, assert_same_trips, trips
+from tests.trips.trip_files import START, assert_same_trips, trips
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read some rows at a time, so that small files have many blocks."""
-    monkeypatch.setattr("tedtrajrec.trips.delimited._BLOCK_BYTES", 512)
-    monkeypatch.setattr("tedtrajrec.trips.parquet._BLOCK_ROWS", 7)
-    monkeypatch.setattr("tedtrajrec.trips.gpx._READ_BYTES", 100)
-    monkeypatch.setattr("tedtrajrec.trips.gpx._BLOCK_POINTS", 5)
+    monkeypatch.setattr("tedtrajrec.trips.files.delimited._BLOCK_BYTES", 512)
+    monkeypatch.setattr("tedtrajrec.trips.files.parquet._BLOCK_ROWS", 7)
+    monkeypatch.setattr("tedtrajrec.trips.files.gpx._READ_BYTES", 100)
+    monkeypatch.setattr("tedtrajrec.trips.files.gpx._BLOCK_POINTS", 5)
 
 
 def rows_of(trip_of_row: list[int]) -> pl.DataFrame:

@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.trips.columns import CANONICAL
-from tedtrajrec.trips.extras import to_array, to_column
+from tedtrajrec.trips.files.columns import CANONICAL
+from tedtrajrec.trips.files.extras import to_array, to_column
 from tedtrajrec.trips.table import Trips, group_rows
 
 

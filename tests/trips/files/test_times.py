@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.errors import ConfigError
-from tedtrajrec.trips.times import EARLIEST, LATEST, NaiveTimesError, TimeReader
+from tedtrajrec.trips.files.times import EARLIEST, LATEST, NaiveTimesError, TimeReader
 
 MOMENT = 1_372_636_858  # 2013-07-01T00:00:58Z, 01:00:58 in Lisbon
 

@@ -14,8 +14,8 @@ import pyarrow.parquet
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
-from tedtrajrec.trips.checking import RejectedRows
-from tedtrajrec.trips.sources import Block, FixSource, frame_of
+from tedtrajrec.trips.files.checking import RejectedRows
+from tedtrajrec.trips.files.sources import Block, FixSource, frame_of
 
 METADATA_KEY = b"tedtrajrec"
 """Our own file metadata: JSON that names the columns with one value per trip."""

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tedtrajrec.trips.checking import RejectedRows
+from tedtrajrec.trips.files.checking import RejectedRows
 
 GZIP = b"\x1f\x8b"
 

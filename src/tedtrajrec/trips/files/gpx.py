@@ -20,11 +20,11 @@ import polars as pl
 
 from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.files import existing_file
-from tedtrajrec.trips.checking import RejectedRows
-from tedtrajrec.trips.columns import CANONICAL
-from tedtrajrec.trips.extras import to_column, to_text
-from tedtrajrec.trips.fixes import scatter
-from tedtrajrec.trips.sources import GZIP, Block, FixSource
+from tedtrajrec.trips.files.checking import RejectedRows
+from tedtrajrec.trips.files.columns import CANONICAL
+from tedtrajrec.trips.files.extras import to_column, to_text
+from tedtrajrec.trips.files.fixes import scatter
+from tedtrajrec.trips.files.sources import GZIP, Block, FixSource
 from tedtrajrec.trips.table import Trips
 
 HEADER: Final = (

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedtrajrec.network.geodesy import metres_per_degree
-from tedtrajrec.trips.motion import Track
-from tedtrajrec.trips.rejects import Reason
+from tedtrajrec.trips.cleaning.motion import Track
+from tedtrajrec.trips.cleaning.rejects import Reason
 from tedtrajrec.trips.table import TEXT, Trips
 
 Ints = NDArray[np.int64]
@@ -54,7 +54,7 @@ class Pieces:
         return np.append(np.flatnonzero(self.starts), len(self.fix)).astype(np.int64)
 
     def track(self) -> Track:
-        """Return what the kernels of :mod:`tedtrajrec.trips.motion` look at, with one run for each piece."""
+        """Return what the kernels of :mod:`tedtrajrec.trips.cleaning.motion` look at, with one run for each piece."""
         trips, fix = self.trips, self.fix
         if self._scale is None:  # the costly part; fixes only become fewer, so once is enough
             self._scale = np.full((2, trips.n_fixes), np.nan)

@@ -11,12 +11,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.trips.checking import RejectedRows, RowFaults, check_positions
-from tedtrajrec.trips.extras import Kind, convert_text, to_array
-from tedtrajrec.trips.seen import SeenHashes
-from tedtrajrec.trips.sources import Block
+from tedtrajrec.trips.files.checking import RejectedRows, RowFaults, check_positions
+from tedtrajrec.trips.files.extras import Kind, convert_text, to_array
+from tedtrajrec.trips.files.seen import SeenHashes
+from tedtrajrec.trips.files.sources import Block
+from tedtrajrec.trips.files.times import TimeReader
 from tedtrajrec.trips.table import Trips
-from tedtrajrec.trips.times import TimeReader
 
 STEP_S = 15
 """Seconds between the points of a polyline."""

@@ -141,7 +141,7 @@ class TimeReader:
 
 
 _ISO_REMEDY = "Write times as ISO 8601 with offset (2013-07-01T00:00:58Z) or as epoch seconds."
-_EMPTY_REMEDY = "Fill it in or remove the row, or set such rows aside."
+_EMPTY_REMEDY = "Fill it in or remove the row, or set such rows aside with 'clean --rejects FILE'."
 
 
 def _problem(rows: NDArray[np.bool_], reason: str, remedy: str) -> list[Problem]:
