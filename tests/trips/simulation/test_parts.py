@@ -21,7 +21,7 @@ from tedtrajrec.trips.simulation.noise import build_gps, draw_errors
 from tedtrajrec.trips.simulation.routes import find_route, new_scratch
 from tedtrajrec.trips.simulation.world import World
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 @pytest.fixture(scope="module")
