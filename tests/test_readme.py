@@ -1,4 +1,4 @@
-"""Every command of the README is run here, in its order, on real data."""
+"""Every command of the README and of the first guide is run here, in its order, on real data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tedtrajrec.trips.readers import read_trips
 from tedtrajrec.trips.writers import write_trips
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "getting-started.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def test_the_readme_shows_commands():
@@ -34,30 +34,41 @@ def test_make_demo(tmp_path):
     assert (tmp_path / "demo" / "trips.png").exists()
 
 
-@pytest.mark.real
-def test_commands_for_ones_own_city_and_python(data_dir, tmp_path):
-    (tmp_path / "city.osm.pbf").symlink_to(data_dir / "porto" / "porto.osm.pbf")
+@pytest.fixture(scope="module")
+def own_city(data_dir, tmp_path_factory):
+    """Return a folder with what a user brings along: an extract and a CSV of fixes."""
+    folder = tmp_path_factory.mktemp("city")
+    (folder / "city.osm.pbf").symlink_to(data_dir / "porto" / "porto.osm.pbf")
     fixes = read_trips(data_dir / "porto" / "trips.csv.gz").select(np.arange(200))
-    write_trips(fixes, tmp_path / "fixes.csv")
-    for line in blocks("sh")[1].splitlines():
+    write_trips(fixes, folder / "fixes.csv")
+    return folder
+
+
+def run_all(lines: list[str], folder: Path) -> None:
+    for line in lines:
         words = [sys.executable, "-m", *shlex.split(line)]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-    for name in (
-        "network.npz",
-        "city.png",
-        "trips.parquet",
-        "rejects.csv",
-        "sparse.csv",
-        "trips.png",
-        "simulated.parquet",
-    ):
-        assert (tmp_path / name).stat().st_size > 0
+        if "-o" in words:
+            assert (folder / words[words.index("-o") + 1]).stat().st_size > 0
+
+
+@pytest.mark.real
+def test_readme_commands_and_python(own_city):
+    run_all(blocks("sh")[1].splitlines(), own_city)
     (code,) = blocks("python")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=own_city, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.real
+def test_guide_commands(own_city):
+    run_all([line for block in blocks("sh", GUIDE) for line in block.splitlines()], own_city)
+
+
+@pytest.mark.parametrize(
+    "page", [README, *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
