@@ -109,6 +109,9 @@ def test_fixed_offsets_and_categories() -> None:
 def test_whole_numbers_that_pandas_keeps_as_floats() -> None:
     frame = pd.DataFrame({"vehicle_id": [7.0, 8.0], "time": [START, START], "lon": [1.0, 2.0], "lat": [1.0, 2.0]})
     assert trips_from_frame(frame).traj_id.tolist() == ["7", "8"]
+    without = pl.DataFrame({"id": [7.0, float("nan")], "time": [START, START], "lon": [1.0, 2.0], "lat": [1.0, 2.0]})
+    with pytest.raises(InputError, match=r"row 2, column 'id': there is no trip id"):
+        trips_from_frame(without)
 
 
 def test_local_times_need_a_zone() -> None:

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.trips.readers import RejectedRows, iter_trips, read_trips
@@ -291,6 +292,19 @@ def test_geometries_must_be_points(tmp_path: Path) -> None:
             read_trips(tmp_path / "t.parquet")
 
 
+def test_a_line_late_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tedtrajrec.trips.files.parquet._BLOCK_ROWS", 2)
+    geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
+    shapes = shapely.to_wkb([*shapely.points([[1, 2]] * 3), shapely.linestrings([[1, 2], [3, 4]])]).tolist()
+    table = pa.table(
+        {"traj_id": ["a"] * 4, "timestamp": [1500000000] * 4, "geometry": pa.array(shapes, pa.binary())},
+        metadata={"geo": json.dumps(geo)},
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="row 4, column 'geometry': geometries other than points"):
+        list(iter_trips(tmp_path / "t.parquet"))
+
+
 # Setting rows aside
 
 
@@ -320,10 +334,11 @@ def test_swapped_columns_are_not_set_aside(tmp_path: Path) -> None:
 
 
 def test_nothing_left(tmp_path: Path) -> None:
-    file = file_of(tmp_path, HEADER + "a,1500000000,west,41\n")
-    for read in (read_trips, lambda *args, **kwargs: list(iter_trips(*args, **kwargs))):
-        with pytest.raises(InputError, match="none of the rows can be used"):
-            read(file, rejects=RejectedRows())
+    for text in (HEADER + "a,1500000000,west,41\n", PORTO + "1,A,1,1500000000,False,[[\n"):
+        file = file_of(tmp_path, text)
+        for read in (read_trips, lambda *args, **kwargs: list(iter_trips(*args, **kwargs))):
+            with pytest.raises(InputError, match="none of the rows can be used"):
+                read(file, rejects=RejectedRows())
 
 
 def test_no_rejects_is_an_empty_frame() -> None:

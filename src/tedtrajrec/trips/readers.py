@@ -67,7 +67,10 @@ def read_trips(
         kept = porto_extras(source.names, extras, source.path)
         block = _whole(source, source.names, rejects)
         kinds = {name: infer_kind(block.frame[name]) for name in kept}
-        return PortoReader(kept, kinds, file=source.path, rejects=rejects).read(block)
+        trips = PortoReader(kept, kinds, file=source.path, rejects=rejects).read(block)
+        if len(trips) == 0:
+            raise _nothing_left(source.path)
+        return trips
     chosen = find_columns(source.names, columns, file=source.path, geometry=source.geometry, keep=extras)
     block = _whole(source, chosen.needed, rejects)
     inferred = {name: infer_kind(block.frame[name]) for name in chosen.extras.values()} if source.untyped else {}
@@ -104,20 +107,9 @@ def iter_trips(
         raise ConfigError(f"A chunk of {chunk_fixes} fixes is impossible; give at least 1.")
     source = open_source(path)
     if isinstance(source, DelimitedFile) and is_porto(source.names) and not columns:
-        yield from _iter_porto(source, chunk_fixes, extras, rejects)
-        return
-    chosen = find_columns(source.names, columns, file=source.path, geometry=source.geometry, keep=extras)
-    zone = _zone_of(source, timezone)
-    checker = FixChecker(chosen, file=source.path, timezone=zone, rejects=rejects, crs=source.crs)
-    found = survey(source, chosen, rejects)
-    if found.rows == 0:
-        raise _no_rows(source.path)
-    checker.kinds = found.kinds
-    chunks = (
-        chunks_in_order(source, checker, chunk_fixes)
-        if found.together
-        else chunks_by_spilling(source, checker, chunk_fixes, found.rows)
-    )
+        chunks = _iter_porto(source, chunk_fixes, extras, rejects)
+    else:
+        chunks = _iter_fixes(source, chunk_fixes, columns, timezone, extras, rejects)
     empty = True
     for chunk in chunks:
         empty = False
@@ -144,6 +136,26 @@ def open_source(path: str | Path) -> FixSource:
                 f"this is {what}", file=path, remedy="Trips are read from CSV (also .gz), Parquet, GeoParquet or GPX."
             )
     return DelimitedFile(path)
+
+
+def _iter_fixes(
+    source: FixSource,
+    chunk_fixes: int,
+    columns: Mapping[str, str] | None,
+    timezone: str | None,
+    extras: Sequence[str] | None,
+    rejects: RejectedRows | None,
+) -> Iterator[Trips]:
+    chosen = find_columns(source.names, columns, file=source.path, geometry=source.geometry, keep=extras)
+    zone = _zone_of(source, timezone)
+    checker = FixChecker(chosen, file=source.path, timezone=zone, rejects=rejects, crs=source.crs)
+    found = survey(source, chosen, rejects)
+    if found.rows == 0:
+        raise _no_rows(source.path)
+    checker.kinds = found.kinds
+    if found.together:
+        return chunks_in_order(source, checker, chunk_fixes)
+    return chunks_by_spilling(source, checker, chunk_fixes, found.rows)
 
 
 def _iter_porto(

@@ -126,6 +126,12 @@ def test_clock_changes_are_not_guessed(text: str) -> None:
         ([float(MOMENT), float("nan")], 1, "there is no time", "set such rows aside"),
         ([float(MOMENT), float("inf")], 1, "not an epoch time", "ISO 8601"),
         (["2013-07-01T00:00:58Z", None], 1, "there is no time", "set such rows aside"),
+        (
+            [dt.datetime(2013, 7, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)],
+            1,
+            "1990 to 2099",
+            "clock",
+        ),
     ],
 )
 def test_bad_times_are_found_with_a_reason(values: list[Any], bad: int, reason: str, remedy: str) -> None:

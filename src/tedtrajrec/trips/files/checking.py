@@ -114,7 +114,7 @@ class FixChecker:
     def _ids(self, raw: pl.DataFrame, faults: RowFaults) -> pl.Series:
         parts = []
         for name in self.columns.traj_id:
-            part = raw[name]
+            part = raw[name].fill_nan(None) if raw[name].dtype.is_float() else raw[name]
             if part.dtype.is_float() and bool((part.drop_nulls() % 1 == 0).all()):
                 part = part.cast(pl.Int64, strict=False)  # whole numbers that pandas kept as floats
             elif not (part.dtype.is_integer() or part.dtype == pl.String):
@@ -122,7 +122,7 @@ class FixChecker:
             missing = part.is_null()
             if part.dtype == pl.String:
                 missing = missing | (part == "").fill_null(value=True)
-            faults.report(missing.to_numpy(), raw[name], "there is no trip id")
+            faults.report(missing.to_numpy(), part, "there is no trip id")
             parts.append(part)
         if len(parts) == 1:
             return parts[0]
@@ -146,7 +146,7 @@ class FixChecker:
     def _positions(self, raw: pl.DataFrame, faults: RowFaults) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.columns.lon is None or self.columns.lat is None:
             geometry = raw[self.columns.geometry or ""]
-            lon, lat = point_coordinates(geometry, self.crs, file=self.file)
+            lon, lat = point_coordinates(geometry, self.crs, file=self.file, rows=faults.rows)
             columns = {"lon": pl.Series(geometry.name, lon), "lat": pl.Series(geometry.name, lat)}
             faults.report(~np.isfinite(lon + lat), geometry.clear(len(geometry)), "there is no point")
         else:

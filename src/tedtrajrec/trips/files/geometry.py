@@ -21,6 +21,7 @@ def point_coordinates(
     geometry: pl.Series,
     crs: Any = None,  # noqa: ANN401  (whatever pyproj takes)
     *,
+    rows: NDArray[np.int64],
     file: str | Path | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return lon and lat of points, NaN where there is none.
@@ -31,11 +32,13 @@ def point_coordinates(
         Well-known binary, or records of x and y.
     crs
         Reference system of the points, in any form pyproj takes; longitude and latitude by default.
+    rows, file
+        Numbers of the rows in the file, for messages.
     """
     if isinstance(geometry.dtype, pl.Struct) and {"x", "y"} <= {field.name for field in geometry.dtype.fields}:
         x, y = (geometry.struct.field(axis).cast(pl.Float64).fill_null(np.nan).to_numpy() for axis in "xy")
     elif geometry.dtype == pl.Binary:
-        x, y = _from_wkb(geometry, file)
+        x, y = _from_wkb(geometry, rows, file)
     else:
         raise InputError(
             f"geometries of type {geometry.dtype} cannot be read",
@@ -55,7 +58,9 @@ def to_wkb(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> pa.Array:
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(lon), buffers)
 
 
-def _from_wkb(geometry: pl.Series, file: str | Path | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _from_wkb(
+    geometry: pl.Series, rows: NDArray[np.int64], file: str | Path | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     known = geometry.is_not_null().to_numpy()
     present = geometry.drop_nulls()
     data = b"".join(present.to_list())
@@ -71,11 +76,10 @@ def _from_wkb(geometry: pl.Series, file: str | Path | None) -> tuple[NDArray[np.
         raise InputError(f"a geometry is broken ({error})", file=file, field=geometry.name) from error
     points_only = shapely.get_type_id(shapes) == shapely.GeometryType.POINT
     if not points_only.all():
-        row = int(np.flatnonzero(known)[np.argmin(points_only)]) + 1
         raise InputError(
             "geometries other than points cannot be read as fixes",
             file=file,
-            row=row,
+            row=int(rows[known][np.argmin(points_only)]),
             field=geometry.name,
             remedy="Write one point per row.",
         )

@@ -1,7 +1,7 @@
 """Times of any usual form become whole epoch seconds (UTC), or a reason why not.
 
-Numbers are epoch seconds, milliseconds, microseconds or nanoseconds, decided by the median for the whole column; text
-is ISO 8601. Times without a zone or offset need a time zone; local times that a clock change skips or repeats are
+Numbers are epoch seconds, milliseconds, microseconds or nanoseconds, decided for the whole column by the median of
+its first block; text is ISO 8601. Times without a zone or offset need a time zone; local times that a clock change skips or repeats are
 refused, because guessing would move fixes by an hour. Fractions of a second are rounded, halves up.
 """
 
@@ -81,8 +81,7 @@ class TimeReader:
             return self._read_numbers(times, numbers)
         if isinstance(times.dtype, pl.Datetime):
             naive = np.full(len(times), times.dtype.time_zone is None)
-            instants = times.dt.cast_time_unit("ns").dt.epoch("ns")
-            return self._read_instants(times, instants, naive)
+            return self._read_instants(times, times.dt.epoch("us"), naive)  # in ns, the year 9999 would not fit
         reason = f"holds values of type {times.dtype}, not times"
         return np.zeros(len(times), np.int64), [Problem(np.ones(len(times), bool), reason, _ISO_REMEDY)]
 
@@ -115,17 +114,17 @@ class TimeReader:
     ) -> tuple[NDArray[np.int64], list[Problem]]:
         known = instants.is_not_null().to_numpy()
         problems = _unreadable(times, ~known, "is not a time that can be read")
-        nanoseconds = instants.fill_null(0).to_numpy().copy()
+        microseconds = instants.fill_null(0).to_numpy().copy()
         local = naive & known
         if local.any():
             if self.timezone is None:
                 raise NaiveTimesError(int(np.argmax(local)))
             zoned = (
-                pl.Series(nanoseconds[local])
-                .cast(pl.Datetime("ns"))
+                pl.Series(microseconds[local])
+                .cast(pl.Datetime("us"))
                 .dt.replace_time_zone(self.timezone, ambiguous="null", non_existent="null")
             )
-            nanoseconds[local] = zoned.dt.epoch("ns").fill_null(0).to_numpy()
+            microseconds[local] = zoned.dt.epoch("us").fill_null(0).to_numpy()
             unclear = np.zeros(len(times), bool)
             unclear[local] = zoned.is_null().to_numpy()
             problems += _problem(
@@ -134,7 +133,7 @@ class TimeReader:
                 "Write times with an offset from UTC, such as 2024-10-27T01:30:00+01:00.",
             )
             known = known & ~unclear
-        seconds = (nanoseconds + 500_000_000) // 1_000_000_000
+        seconds = (microseconds + 500_000) // 1_000_000
         outside = known & ((seconds < EARLIEST) | (seconds >= LATEST))
         problems += _problem(outside, "is outside the years 1990 to 2099", "Check the clock of the device.")
         return np.where(known & ~outside, seconds, 0), problems
@@ -197,7 +196,7 @@ def _hint(value: float, unit: str) -> str:
 
 
 def _parse_iso(text: pl.Series) -> tuple[pl.Series, NDArray[np.bool_]]:
-    """Return nanoseconds since 1970 (null where unreadable) and which of them have no zone, read as if in UTC."""
+    """Return microseconds since 1970 (null where unreadable) and which of them have no zone, read as if in UTC."""
     column = text.to_arrow()
     for zone in ("UTC", None):  # the usual case: all rows alike
         parsed = _cast(column, zone)
@@ -222,6 +221,7 @@ def _parse_iso(text: pl.Series) -> tuple[pl.Series, NDArray[np.bool_]]:
 
 def _cast(column: Any, zone: str | None) -> pl.Series | None:  # noqa: ANN401  (an untyped library)
     try:
-        return pl.Series(pl.from_arrow(column.cast(pa.timestamp("ns", zone)).cast(pa.int64())))
+        nanoseconds = column.cast(pa.timestamp("ns", zone)).cast(pa.int64())  # texts may have nine decimals
+        return pl.Series(pl.from_arrow(nanoseconds)) // 1_000
     except pa.ArrowInvalid:
         return None
