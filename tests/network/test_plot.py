@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import matplotlib.image
 import numpy as np
 import pytest
@@ -56,7 +58,7 @@ def test_the_same_network_gives_the_same_file(tmp_path, tiny_city, suffix):
 
 
 def test_svg_names_counts_source_and_attribution(tmp_path, tiny_city):
-    network = tiny_city.with_meta(attribution="(c) OpenStreetMap contributors")
+    network = dataclasses.replace(tiny_city, meta={**tiny_city.meta, "attribution": "(c) OpenStreetMap contributors"})
     plot_network(network, tmp_path / "n.svg")
     text = (tmp_path / "n.svg").read_text(encoding="utf-8")
     # matplotlib draws letters as shapes and leaves the text in comments

@@ -133,7 +133,7 @@ def test_text_ids_survive(tmp_path):
 
 
 def test_hash_names_the_content_and_not_the_description(tiny_city):
-    assert tiny_city.with_meta(name="other").hash == tiny_city.hash
+    assert dataclasses.replace(tiny_city, meta={"name": "other"}).hash == tiny_city.hash
     faster = dataclasses.replace(tiny_city, speed_mps=tiny_city.speed_mps * np.float32(2))
     assert faster.hash != tiny_city.hash
 
@@ -141,6 +141,16 @@ def test_hash_names_the_content_and_not_the_description(tiny_city):
 def test_arrays_cannot_be_changed(tiny_city):
     with pytest.raises(ValueError, match="read-only"):
         tiny_city.length_m[0] = 1.0
+
+
+def test_building_leaves_the_arrays_of_the_caller_alone():
+    line = {"geom_lon": np.array([0.0, 0.001]), "geom_lat": np.zeros(2), "node_id": np.array([1, 2])}
+    nodes = {"node_lon": line["geom_lon"], "node_lat": line["geom_lat"], "seg_from": np.zeros(1, np.int32)}
+    rest = {"seg_to": [1], "road_class": [0], "speed_mps": [10], "geom_offset": [0, 2]}
+    network = RoadNetwork.build(**line, **nodes, **rest)
+    line["geom_lon"][1] = 5.0
+    assert network.geom_lon.tolist() == [0.0, 0.001]
+    assert all(array.flags.writeable for array in (*line.values(), *nodes.values()))
 
 
 def test_subset_renumbers_and_keeps_connections(tiny_city):
@@ -154,6 +164,14 @@ def test_subset_renumbers_and_keeps_connections(tiny_city):
     np.testing.assert_array_equal(part.length_m, tiny_city.length_m[keep])
 
 
+def swap_successors(network):
+    """Return the successors with those of one segment in another order."""
+    first = network.succ_offset[np.argmax(np.diff(network.succ_offset) > 1)]
+    succ = network.succ.copy()
+    succ[[first, first + 1]] = succ[[first + 1, first]]
+    return succ
+
+
 BROKEN = {
     "lengths are finite": {"length_m": lambda n: np.where(np.arange(len(n)) == 3, np.nan, n.length_m)},
     "speeds are positive": {"speed_mps": lambda n: n.speed_mps * np.float32(0)},
@@ -161,6 +179,7 @@ BROKEN = {
     "join known nodes": {"seg_to": lambda n: n.seg_to + np.int32(100)},
     "does not start where": {"succ": lambda n: n.succ[::-1].copy()},
     "known segments": {"succ": lambda n: n.succ + np.int32(9999)},
+    "not sorted": {"succ": swap_successors},
     "degrees away from its node": {"node_lon": lambda n: n.node_lon + 0.01},
     "in degrees": {"geom_lat": lambda n: n.geom_lat * 100},
     "geom_offset": {"geom_offset": lambda n: n.geom_offset[::-1].copy()},

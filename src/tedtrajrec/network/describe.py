@@ -88,9 +88,7 @@ class NetworkInfo:
 
 def describe(network: RoadNetwork) -> NetworkInfo:
     """Return the figures of a network."""
-    length, twin = network.length_m, network.twin
-    one_way = twin < 0
-    is_road = one_way | (np.arange(network.n_segments) < twin)  # one of each pair
+    length, is_road, one_way = network.length_m, network.is_road, network.twin < 0
     road_m = np.where(is_road, length, 0.0)
     component = strong_components(network)
     largest = component == 0

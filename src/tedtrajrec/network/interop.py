@@ -189,8 +189,7 @@ def _edge_keys(network: RoadNetwork) -> NDArray[Any]:
 
 def _street_counts(network: RoadNetwork) -> NDArray[np.int64]:
     """Return the number of street ends at each node, whatever their directions [N]."""
-    one_each = (network.twin < 0) | (np.arange(network.n_segments) < network.twin)
-    ends = np.concatenate([network.seg_from[one_each], network.seg_to[one_each]])
+    ends = np.concatenate([network.seg_from[network.is_road], network.seg_to[network.is_road]])
     return np.bincount(ends, minlength=network.n_nodes)
 
 

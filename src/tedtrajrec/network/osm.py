@@ -203,10 +203,11 @@ def read_nodes(path: Path, ref: Ints, bbox: Box | None = None) -> tuple[Ints, Fl
                 with suppress(KeyError):
                     location = table.get(node)
                     x[i], y[i] = location.x, location.y
-        if len(wanted) and wanted[0] < 0:  # editors give such ids to new nodes, and the table does not take them
+        negative = {int(node): i for i, node in enumerate(wanted[wanted < 0])}
+        if negative:  # editors give such ids to new nodes, and the table does not take them
             for item in osmium.FileProcessor(str(path), osmium.osm.NODE):
-                if isinstance(item, Node) and item.id < 0:
-                    here = wanted == item.id
+                if isinstance(item, Node) and item.id in negative:
+                    here = negative[item.id]
                     x[here], y[here] = item.location.x, item.location.y
     lon, lat = x / 1e7, y / 1e7  # as osmium does, so that coordinates are those of the file to the last digit
     known = x != _NOWHERE

@@ -58,7 +58,7 @@ def plot_network(network: RoadNetwork, path: str | Path, *, width_px: int = 1600
     """
     figure, axes, box = new_map(extent(network), width_px=width_px)
     drawn = draw_roads(axes, network, box)
-    road_km = _road_lengths_m(network).sum() / 1000
+    road_km = network.length_m[network.is_road].sum() / 1000
     title = f"{network.n_segments:,} segments, {network.n_nodes:,} nodes, {road_km:,.0f} km of road"
     add_title(axes, str(network.meta.get("source", "")), title)
     handles = [
@@ -108,7 +108,7 @@ def frame_map(axes: Axes, box: Box) -> Box:
 
 def draw_roads(axes: Axes, network: RoadNetwork, box: Box, *, colour: str | None = None) -> set[str]:
     """Draw the roads that touch ``box``, each class in its style or all in one ``colour``; return the kinds drawn."""
-    roads = np.flatnonzero(_is_road(network) & _touches(network, box))
+    roads = np.flatnonzero(network.is_road & _touches(network, box))
     x, y = network.geom_xy
     vertices = np.column_stack([x, y])
     scale = width_scale(axes)
@@ -189,27 +189,13 @@ def add_attribution(axes: Axes, network: RoadNetwork) -> None:
 
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a .png, .svg or .pdf file, whole or not at all; the same figure gives the same bytes."""
-    if Path(path).suffix.lower() not in FORMATS:
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
         raise OutputError(
             f"{path}: a picture is written as {', '.join(FORMATS)}; give a name that ends in one of them."
         )
-    undated = {"Software": None} if Path(path).suffix.lower() == ".png" else {"CreationDate": None}
-    if Path(path).suffix.lower() == ".svg":
-        undated = {"Date": None}
     with replacing(path) as beside, mpl.rc_context({"svg.hashsalt": "tedtrajrec"}):
-        figure.savefig(beside, dpi=DPI, facecolor=figure.get_facecolor(), metadata=undated)
-
-
-# ---------------------------------------------------------------------- which segments
-
-
-def _is_road(network: RoadNetwork) -> NDArray[np.bool_]:
-    """Return which segments are drawn: one of each pair that runs both ways [S]."""
-    return (network.twin < 0) | (np.arange(network.n_segments) < network.twin)
-
-
-def _road_lengths_m(network: RoadNetwork) -> NDArray[np.float64]:
-    return network.length_m[_is_road(network)]
+        figure.savefig(beside, dpi=DPI, facecolor=figure.get_facecolor(), metadata={FORMATS[suffix]: None})
 
 
 def _touches(network: RoadNetwork, box: Box) -> NDArray[np.bool_]:

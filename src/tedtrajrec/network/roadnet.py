@@ -123,6 +123,11 @@ class RoadNetwork:
         return turns.find_twins(self.seg_from, self.seg_to, self.geom_offset, self.geom_lon, self.geom_lat)
 
     @cached_property
+    def is_road(self) -> NDArray[np.bool_]:
+        """Which segments stand for a road: all one-way ones, and one of each two that are twins [S]."""
+        return (self.twin < 0) | (np.arange(self.n_segments) < self.twin)
+
+    @cached_property
     def osm_way_id(self) -> NDArray[np.int64]:
         """The OSM way that covers most of each segment [S]; 0 where unknown. :meth:`way_at` is exact."""
         segment = np.repeat(np.arange(self.n_segments), np.diff(self.geom_offset))
@@ -198,26 +203,25 @@ class RoadNetwork:
         meta
             Plain values that say where the network comes from.
         """
-        offset = np.ascontiguousarray(geom_offset, np.int64)
-        lon, lat = np.ascontiguousarray(geom_lon, np.float64), np.ascontiguousarray(geom_lat, np.float64)
-        start, end = np.ascontiguousarray(seg_from, np.int32), np.ascontiguousarray(seg_to, np.int32)
+        # All arrays are copied: the network makes its own ones read-only.
+        offset = np.array(geom_offset, np.int64)
+        lon, lat = np.array(geom_lon, np.float64), np.array(geom_lat, np.float64)
+        start, end = np.array(seg_from, np.int32), np.array(seg_to, np.int32)
         n_segments = len(start)
         network = cls(
-            node_lon=np.ascontiguousarray(node_lon, np.float64),
-            node_lat=np.ascontiguousarray(node_lat, np.float64),
-            node_id=np.asarray(node_id),
+            node_lon=np.array(node_lon, np.float64),
+            node_lat=np.array(node_lat, np.float64),
+            node_id=np.array(node_id),
             seg_from=start,
             seg_to=end,
             length_m=polylines.lengths(offset, polylines.measure(offset, lon, lat)),
-            road_class=np.ascontiguousarray(road_class, np.uint8),
-            speed_mps=np.ascontiguousarray(speed_mps, np.float32),
-            source_id=np.arange(n_segments) if source_id is None else np.asarray(source_id),
+            road_class=np.array(road_class, np.uint8),
+            speed_mps=np.array(speed_mps, np.float32),
+            source_id=np.arange(n_segments) if source_id is None else np.array(source_id),
             geom_offset=offset,
             geom_lon=lon,
             geom_lat=lat,
-            geom_way_id=np.zeros(len(lon), np.int64)
-            if geom_way_id is None
-            else np.ascontiguousarray(geom_way_id, np.int64),
+            geom_way_id=np.zeros(len(lon), np.int64) if geom_way_id is None else np.array(geom_way_id, np.int64),
             succ_offset=np.zeros(n_segments + 1, np.int64),
             succ=np.zeros(0, np.int32),
             meta=dict(meta or {}),
@@ -256,10 +260,6 @@ class RoadNetwork:
             succ=followers[followers >= 0],
             meta=self.meta,
         )
-
-    def with_meta(self, **entries: Any) -> RoadNetwork:  # noqa: ANN401  (plain JSON values)
-        """Return the same network with entries added to its description."""
-        return dataclasses.replace(self, meta={**self.meta, **entries})
 
     @classmethod
     def from_osm(
@@ -372,6 +372,6 @@ class RoadNetwork:
             network.validate()
         except InputError as error:
             raise InputError(error.problem, file=path, remedy=remedy) from error
-        if network.hash != header["hash"]:
+        if network.hash != header.get("hash"):
             raise InputError("the content does not agree with its hash", file=path, remedy=remedy)
         return network

@@ -72,6 +72,8 @@ def check_network(network: RoadNetwork) -> None:
     source = np.repeat(np.arange(s), np.diff(network.succ_offset))
     if not np.array_equal(network.seg_to[source], network.seg_from[network.succ]):
         raise InputError("the road network is inconsistent: a successor does not start where its segment ends")
+    if not np.all((np.diff(network.succ) > 0) | (np.diff(source) > 0)):
+        raise InputError("the road network is inconsistent: the successors of a segment are not sorted")
     first, last = network.geom_offset[:-1], network.geom_offset[1:] - 1
     gap = max(
         float(np.abs(network.geom_lon[first] - network.node_lon[network.seg_from]).max()),
