@@ -11,10 +11,10 @@ from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.geodesy import LocalPlane
-from tedtrajrec.trips.clean import CleanConfig, clean_trips, join_cleaned
+from tedtrajrec.trips.clean import CleanConfig, clean_trips
 from tedtrajrec.trips.cleaning.rejects import WHOLE_TRIP, CleanSummary, Reason, RejectsFile, write_rejects
 from tedtrajrec.trips.readers import read_trips
-from tedtrajrec.trips.table import NULLABLE_TEXT, Trips, as_text
+from tedtrajrec.trips.table import NULLABLE_TEXT, Trips, as_text, concat_trips
 
 PLANE = LocalPlane(-8.62, 41.15)
 START = 1_400_000_000
@@ -492,12 +492,11 @@ def test_chunks_add_up_to_the_whole(trips, config):
     trips = make_random(trips)
     whole = clean_trips(trips, config)
     parts = [clean_trips(trips.select([i]), config) for i in range(len(trips))]
-    joined = join_cleaned(parts)
-    assert same(joined.trips, whole.trips)
-    assert joined.summary == whole.summary
-    assert np.array_equal(joined.rejects.position, whole.rejects.position)
-    assert np.array_equal(joined.rejects.reason, whole.rejects.reason)
-    assert joined.rejects.traj_id.tolist() == whole.rejects.traj_id.tolist()
+    assert same(concat_trips([part.trips for part in parts]), whole.trips)
+    assert sum((part.summary for part in parts), CleanSummary()) == whole.summary
+    for name in ("traj_id", "position", "reason"):
+        joined = np.concatenate([getattr(part.rejects, name) for part in parts])
+        assert joined.tolist() == getattr(whole.rejects, name).tolist()
 
 
 # ---------------------------------------------------------------------- the account on paper

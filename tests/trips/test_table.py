@@ -63,6 +63,8 @@ def test_columns_must_agree():
         Trips(np.array(["a"]), np.array([0, 2]), np.zeros(2, np.int64), np.zeros(1), np.zeros(2))
     with pytest.raises(InputError, match="do not divide 2 fixes among 1 trips"):
         Trips(np.array(["a"]), np.array([0, 1]), np.zeros(2, np.int64), np.zeros(2), np.zeros(2))
+    with pytest.raises(InputError, match="do not divide 2 fixes among 2 trips"):
+        Trips(np.array(["a", "b"]), np.array([0, 3, 2]), np.zeros(2, np.int64), np.zeros(2), np.zeros(2))
     with pytest.raises(InputError, match="different columns"):
         concat_trips([make(["a"]), make(["a"], extra={"x": np.zeros(1)})])
     with pytest.raises(InputError, match="no trips to join"):

@@ -18,7 +18,6 @@ what is clean changes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,9 +36,8 @@ from tedtrajrec.trips.cleaning.rejects import (
     Reason,
     Rejects,
     count_reasons,
-    join_rejects,
 )
-from tedtrajrec.trips.table import Trips, as_text, concat_trips
+from tedtrajrec.trips.table import Trips, as_text
 
 ON_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 OFF_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
@@ -165,15 +163,6 @@ def clean_trips(
         cuts=count_reasons(cuts),
     )
     return Cleaned(clean, summary, rejects)
-
-
-def join_cleaned(parts: Sequence[Cleaned]) -> Cleaned:
-    """Return the results of several chunks as one; ids are unique if no trip was spread over chunks."""
-    return Cleaned(
-        trips=concat_trips([part.trips for part in parts]),
-        summary=sum((part.summary for part in parts), CleanSummary()),
-        rejects=join_rejects([part.rejects for part in parts]),
-    )
 
 
 # ---------------------------------------------------------------------- stages

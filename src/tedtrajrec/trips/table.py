@@ -40,7 +40,8 @@ class Trips:
 
     def __post_init__(self) -> None:
         fixes, trips = len(self.time), len(self.traj_id)
-        if len(self.offsets) != trips + 1 or self.offsets[0] != 0 or self.offsets[-1] != fixes:
+        divided = len(self.offsets) == trips + 1 and self.offsets[0] == 0 and self.offsets[-1] == fixes
+        if not divided or (np.diff(self.offsets) < 0).any():
             raise InputError(f"the offsets do not divide {fixes} fixes among {trips} trips")
         per_fix = {"lon": self.lon, "lat": self.lat, "segment": self.segment, "ratio": self.ratio, **self.extra}
         for name, column in per_fix.items():

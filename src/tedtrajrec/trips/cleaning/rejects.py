@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -124,16 +124,6 @@ class Rejects:
     def __repr__(self) -> str:
         trips = int((self.position == WHOLE_TRIP).sum())
         return f"Rejects({len(self) - trips} fixes, {trips} trips)"
-
-
-def join_rejects(parts: Sequence[Rejects]) -> Rejects:
-    """Return the rejects of several chunks one after another."""
-    return Rejects(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("traj_id", "position", "time", "lon", "lat", "reason")
-        )
-    )
 
 
 def write_rejects(rejects: Rejects, path: str | Path) -> None:

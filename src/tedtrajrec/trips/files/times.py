@@ -1,8 +1,9 @@
 """Times of any usual form become whole epoch seconds (UTC), or a reason why not.
 
 Numbers are epoch seconds, milliseconds, microseconds or nanoseconds, decided for the whole column by the median of
-its first block; text is ISO 8601. Times without a zone or offset need a time zone; local times that a clock change skips or repeats are
-refused, because guessing would move fixes by an hour. Fractions of a second are rounded, halves up.
+its first block; text is ISO 8601. Times without a zone or offset need a time zone; local times that a clock change
+skips or repeats are refused, because guessing would move fixes by an hour. Fractions of a second are rounded,
+halves up.
 """
 
 from __future__ import annotations
