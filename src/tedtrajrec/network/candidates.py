@@ -7,11 +7,8 @@ the interpreter's lock, on as many threads as asked for; the result does not dep
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +17,10 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.grid_search import Described, Places, describe, search_nearest, search_within
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.threads import map_parts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
-Part = TypeVar("Part")
-T = TypeVar("T")
 
 CHUNK = 2048  # points a thread takes at a time
 
@@ -105,7 +101,7 @@ class CandidateFinder:
         def search(part: slice) -> tuple[NDArray[np.int64], Places]:
             return search_within(self._grid, x[part], y[part], radius[part], limit)
 
-        found = _in_threads(search, _parts(len(x)), workers)
+        found = map_parts(search, _parts(len(x)), workers)
         offsets = np.concatenate([np.zeros(1, np.int64), *(count for count, _ in found)]).cumsum()
         places = [place for _, place in found]
         del found
@@ -132,7 +128,7 @@ class CandidateFinder:
         def search(part: slice) -> Places:
             return search_nearest(self._grid, x[part], y[part], limit)
 
-        return Nearest(*self._describe(_in_threads(search, _parts(len(x)), workers), workers))
+        return Nearest(*self._describe(map_parts(search, _parts(len(x)), workers), workers))
 
     def _describe(self, places: list[Places], workers: int | None) -> Described:
         """Return what users get of places on pieces; the list is emptied on the way."""
@@ -148,7 +144,7 @@ class CandidateFinder:
             out = segment[at], distance_m[at], ratio[at], lon[at], lat[at]
             describe(self._grid, geometry, waiting.pop(number), out)
 
-        _in_threads(fill, range(len(waiting)), workers)
+        map_parts(fill, range(len(waiting)), workers)
         return segment, distance_m, ratio, lon, lat
 
 
@@ -186,12 +182,3 @@ def as_radii(radius_m: ArrayLike, n_points: int) -> Floats:
 
 def _parts(n_points: int) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, n_points, CHUNK)]
-
-
-def _in_threads(task: Callable[[Part], T], parts: Sequence[Part], workers: int | None) -> list[T]:
-    """Run ``task`` on every part and return the results in order."""
-    workers = min(workers or os.cpu_count() or 1, len(parts))
-    if workers <= 1:
-        return [task(part) for part in parts]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(task, parts))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.network import polylines, search
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.threads import map_parts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -334,11 +333,7 @@ class Router:
             self._scratch.append(scratch)
             return result
 
-        threads = min(len(parts), workers or os.cpu_count() or 1)
-        if threads <= 1:
-            return [run(part) for part in parts]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(run, parts))
+        return map_parts(run, parts, workers)
 
 
 def _limits(limit_m: ArrayLike) -> Floats:

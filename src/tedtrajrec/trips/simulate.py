@@ -7,10 +7,7 @@ seed, the number of trips and its own number, and on nothing else: neither the n
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +16,7 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.network.geodesy import metres_per_degree
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
+from tedtrajrec.threads import iter_parts, map_parts
 from tedtrajrec.trips.simulation.config import SimulationConfig
 from tedtrajrec.trips.simulation.driving import new_plan
 from tedtrajrec.trips.simulation.journeys import TRIES, Given, new_block, simulate_block
@@ -102,7 +100,7 @@ def simulate_chunks(
 
     def chunks() -> Iterator[Trips]:
         parts: list[Trips] = []
-        made = _in_order(make, starts, workers)
+        made = iter_parts(make, starts, workers)
         for part in progress(made, "simulate", total=len(starts), unit="block") if show_progress else made:
             parts.append(part)
             if sum(map(len, parts)) == chunk_trips:
@@ -162,7 +160,7 @@ def simulate_between(
         )
         return _make(world, mine, *task, trips, seed, step_s, (1, most), width)
 
-    return concat_trips(list(_in_order(make, starts, workers)))
+    return concat_trips(map_parts(make, starts, workers))
 
 
 def _check(**numbers: int) -> None:
@@ -257,22 +255,3 @@ def _hopeless(world: World, trip: int, *, given: bool) -> InputError:
         f"crow flies and {demand.least_minutes:g} to {demand.most_minutes:g} minutes on this road network",
         remedy="Set demand.least_m, distance_m, most_m, least_minutes and most_minutes to suit its size.",
     )
-
-
-def _in_order(
-    make: Callable[[tuple[int, int]], Trips], tasks: list[tuple[int, int]], workers: int | None
-) -> Iterator[Trips]:
-    """Yield the result of every task in order; a few are under way at a time, so that memory stays small."""
-    workers = workers or os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Trips]] = deque()
-        try:
-            for task in tasks:
-                waiting.append(pool.submit(make, task))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()

@@ -1,0 +1,55 @@
+"""Work done in parts on several threads; compiled kernels run without the interpreter's lock, so threads suffice."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Part = TypeVar("Part")
+T = TypeVar("T")
+
+
+def map_parts(task: Callable[[Part], T], parts: Sequence[Part], workers: int | None) -> list[T]:
+    """Return the result of ``task`` for every part, in order.
+
+    Parameters
+    ----------
+    task
+        Called once for each part, on any thread.
+    parts
+        What to work on; a single one is done without a thread.
+    workers
+        Number of threads; all processors if not given.
+    """
+    workers = _number(workers, parts)
+    if workers <= 1:
+        return [task(part) for part in parts]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(task, parts))
+
+
+def iter_parts(task: Callable[[Part], T], parts: Sequence[Part], workers: int | None) -> Iterator[T]:
+    """Yield what :func:`map_parts` returns; a few parts are under way at a time, so that memory stays small."""
+    workers = _number(workers, parts)
+    if workers <= 1:
+        yield from map(task, parts)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for part in parts:
+                waiting.append(pool.submit(task, part))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _number(workers: int | None, parts: Sequence[Part]) -> int:
+    return min(workers or os.cpu_count() or 1, len(parts))
