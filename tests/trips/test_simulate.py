@@ -296,6 +296,14 @@ def test_bad_given_trips_are_refused(city, config, change, message):
         simulate_between(city, config=config, **arguments)
 
 
+def test_any_time_of_the_calendar_can_be_given(city, config):
+    only_at_noon = tuple(float(hour == 12) for hour in range(24))
+    calendar = dataclasses.replace(config.calendar, weekday=only_at_noon)
+    config = dataclasses.replace(config, calendar=calendar)
+    trips = between(city, config, 23.5)
+    assert (trips.time[trips.offsets[:-1]] == 1715637600 + 23.5 * 3600).all()
+
+
 def test_given_ends_without_a_route_are_refused(config):
     network = make_grid(3, 1, one_way_row=0)
     with pytest.raises(InputError, match="trip 0: no route leads"):

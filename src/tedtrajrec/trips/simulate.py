@@ -184,8 +184,7 @@ def _check_given(world: World, given: Given) -> None:
             raise InputError(f"segments go from 0 to {n - 1}", field=name)
         if not ((ratio >= 0) & (ratio <= 1)).all():
             raise InputError("ratios go from 0 to 1", field=name)
-    end = clock.start + int(np.flatnonzero(np.diff(clock.departed)).max() + 1) * clock.slot_s
-    if given.departure.min() < clock.start or given.departure.max() >= end:
+    if given.departure.min() < clock.start or given.departure.max() >= clock.end:
         calendar = world.config.calendar
         raise InputError(
             f"a trip departs outside the {calendar.days} days from {calendar.start} on",

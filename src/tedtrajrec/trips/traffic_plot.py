@@ -98,8 +98,8 @@ def _draw_under_way(
     axes: Axes, world: World, hour: NDArray[np.int64], weekend: NDArray[np.bool_], time: NDArray[np.int64]
 ) -> None:
     step_s = int(time[1] - time[0])
-    departing = np.diff(world.clock.departed) > 0
-    slots_weekend = (world.clock.row >= 86_400 // world.clock.slot_s)[departing]
+    n_slots = (world.clock.end - world.clock.start) // world.clock.slot_s
+    slots_weekend = world.clock.row[:n_slots] >= 86_400 // world.clock.slot_s
     for is_weekend, (label, colour) in enumerate(DAY_STYLES):
         days = (slots_weekend == bool(is_weekend)).sum() * world.clock.slot_s / 86_400
         if days:

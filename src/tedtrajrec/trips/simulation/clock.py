@@ -24,6 +24,7 @@ class Clock(NamedTuple):
     """
 
     start: int  # epoch seconds of slot 0
+    end: int  # epoch seconds of the midnight after the last day; slots beyond have no departures
     slot_s: int
     row: NDArray[np.int64]  # [slots] row of each slot
     day_load: Floats  # [slots] how much more (or less) traffic than usual that day has
@@ -35,24 +36,24 @@ def build_clock(config: SimulationConfig) -> Clock:
     calendar, slot_s = config.calendar, 60 * config.traffic.slot_minutes
     zone = zoneinfo.ZoneInfo(calendar.time_zone)
     first = datetime.date.fromisoformat(calendar.start)
-    midnights = [_midnight(first + datetime.timedelta(days=d), zone) for d in (0, calendar.days)]
+    start, end = (_midnight(first + datetime.timedelta(days=d), zone) for d in (0, calendar.days))
     beyond = 60 * config.demand.most_minutes + 2 * slot_s
-    n_slots = math.ceil((midnights[1] - midnights[0] + beyond) / slot_s)
+    n_slots = math.ceil((end - start + beyond) / slot_s)
     per_day = 86_400 // slot_s
     row, departures, day_load = np.zeros(n_slots, np.int64), np.zeros(n_slots), np.zeros(n_slots)
     key = np.uint64(chance.mix(config.world_seed, 17))
     for slot in range(n_slots):
-        epoch = midnights[0] + slot * slot_s
+        epoch = start + slot * slot_s
         local = datetime.datetime.fromtimestamp(epoch, zone)
         weekend = local.weekday() >= 5
         row[slot] = (per_day if weekend else 0) + (local.hour * 3600 + local.minute * 60) // slot_s
         day_load[slot] = math.exp(
             config.traffic.day_sigma * chance.keyed_normal(key, local.toordinal()) - config.traffic.day_sigma**2 / 2
         )
-        if epoch < midnights[1]:
+        if epoch < end:
             departures[slot] = (calendar.weekend if weekend else calendar.weekday)[local.hour]
     departed = np.concatenate([[0.0], np.cumsum(departures) / departures.sum()])
-    return Clock(midnights[0], slot_s, row, day_load, departed)
+    return Clock(start, end, slot_s, row, day_load, departed)
 
 
 def wave(peak: Peak, slot_minutes: int) -> Floats:

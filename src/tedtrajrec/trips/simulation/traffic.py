@@ -27,7 +27,7 @@ def build_load(roads: Roads, spots: Spots, config: SimulationConfig) -> NDArray[
         reach = spots.radius[i] + traffic.centre_radius_m
         square = (middle_x - spots.x[i]) ** 2 + (middle_y - spots.y[i]) ** 2
         crowd += spots.weight[i] * np.exp(-0.5 * square / reach**2)
-    crowd /= np.quantile(crowd, 0.98)
+    crowd /= max(np.quantile(crowd, 0.98), 1e-300)  # 0 where nearly all roads are very far away
     where = traffic.outskirts + (1 - traffic.outskirts) * np.minimum(crowd, 1.0)
     inbound = _inbound(roads, spots, traffic.centre_radius_m)
     exposure = traffic.strength * np.array(traffic.exposure)[roads.level] * where
