@@ -83,6 +83,12 @@ def test_rows_that_cannot_be_read_are_listed_beside_what_cleaning_drops(tmp_path
     assert clean.time[0] == 1372669200  # 10:00 in Lisbon's summer is 9:00 UTC
 
 
+def test_an_empty_column_leaves_a_name_alone(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("traj_id,timestamp,lon,lat,segment\na,1372636858,-8.6,41.1,tram 22\n")
+    run(f"thin {tmp_path}/t.csv --columns segment= -o {tmp_path}/s.parquet", capsys)
+    assert read_trips(tmp_path / "s.parquet").extra["segment_in_file"].tolist() == ["tram 22"]
+
+
 @pytest.mark.real
 def test_real_porto_trips_are_cleaned_and_drawn(data_dir, tmp_path, capsys):
     network, trips = tmp_path / "porto.npz", data_dir / "porto" / "trips.csv.gz"
@@ -97,7 +103,8 @@ def test_real_porto_trips_are_cleaned_and_drawn(data_dir, tmp_path, capsys):
     assert "TAXI_ID" in {**clean.extra, **clean.trip_extra}
 
 
-def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path, number, code):
     build = [sys.executable, "-m", "tedtrajrec", "network", "build", "synthetic", "-o", str(tmp_path / "n.npz")]
     subprocess.run(build, check=True, capture_output=True)
     command = [sys.executable, "-m", "tedtrajrec", "simulate", "--network", str(tmp_path / "n.npz")]
@@ -107,8 +114,8 @@ def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path):
     while not any((tmp_path / "out").glob("*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert any((tmp_path / "out").glob(".*"))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in said
     assert list((tmp_path / "out").iterdir()) == []

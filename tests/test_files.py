@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from tedtrajrec.errors import InputError, OutputError
@@ -36,6 +38,20 @@ def test_places_that_cannot_be_written(tmp_path):
         pass
     with pytest.raises(OutputError, match="cannot be written"), replacing(tmp_path / "file" / "below"):
         pass
+    with pytest.raises(OutputError, match="cannot be written"), replacing(tmp_path / ("x" * 300)):
+        pass
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "latest.csv"
+    link.symlink_to(tmp_path / "far" / "today.csv")
+    for text in ("made", "made again"):
+        with replacing(link) as beside:
+            assert beside.parent == tmp_path / "far"
+            beside.write_text(text)
+        assert link.is_symlink()
+        assert (tmp_path / "far" / "today.csv").read_text() == text
 
 
 def test_existing_file(tmp_path):
@@ -46,3 +62,8 @@ def test_existing_file(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(InputError, match="is empty"):
         existing_file(tmp_path / "empty", "trips")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a pipe"):
+        existing_file(tmp_path / "pipe", "trips")
+    with pytest.raises(InputError, match="cannot be read"):
+        existing_file(tmp_path / ("x" * 300), "trips")

@@ -3,7 +3,7 @@ import pytest
 
 from tedtrajrec import stages
 from tedtrajrec.data.sampling import thin_trips
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.trips.clean import clean_trips
 from tedtrajrec.trips.readers import iter_trips, read_trips
 from tedtrajrec.trips.simulate import simulate_trips
@@ -70,3 +70,14 @@ def test_an_unreadable_row_is_an_error_unless_rejects_are_listed(tmp_path):
     assert not (tmp_path / "c.csv").exists()
     summary = stages.clean_file(tmp_path / "t.csv", tmp_path / "c.csv", rejects=tmp_path / "r.csv")
     assert (summary.rows_unreadable, summary.fixes_in, summary.fixes_out) == (1, 11, 11)
+
+
+@pytest.mark.parametrize("rejects", ["t.parquet", "out/../c.parquet"])
+def test_rejects_never_take_the_place_of_trips(city, tmp_path, rejects):
+    (tmp_path / "out").mkdir()
+    raw = (city / "trips.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(raw)
+    with pytest.raises(OutputError, match="a file of their own"):
+        stages.clean_file(tmp_path / "t.parquet", tmp_path / "c.parquet", rejects=tmp_path / rejects)
+    assert (tmp_path / "t.parquet").read_bytes() == raw
+    assert not (tmp_path / "c.parquet").exists()

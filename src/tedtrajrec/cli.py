@@ -6,6 +6,7 @@ Libraries load inside the verbs, so that ``--help`` and a mistyped option answer
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's error is one sentence on standard error and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # half-written files go, as with Ctrl-C
     try:
         app(arguments)
     except TedtrajrecError as error:
@@ -238,7 +240,7 @@ def _mapping(entries: list[str] | None) -> dict[str, str] | None:
     if not entries:
         return None
     pairs = [entry.partition("=") for entry in entries]
-    for entry, (name, sign, column) in zip(entries, pairs, strict=True):
-        if not (name and sign and column):
+    for entry, (name, sign, _) in zip(entries, pairs, strict=True):
+        if not (name and sign):  # an empty column is meant: 'segment=' leaves a column of that name alone
             raise ConfigError(f"Option --columns {entry} is not of the form NAME=COLUMN, for example lon=X.")
     return {name: column for name, _, column in pairs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Parameters
     ----------
     path
-        The file to be made. Missing parent folders are created.
+        The file to be made. Missing parent folders are created. Of a link, the file it leads to is made.
 
     Raises
     ------
@@ -28,11 +29,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
         If the place cannot be written to.
     """
     path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder; give the name of a file to write.")
-    beside = path.parent / f".{secrets.token_hex(4)}-{path.name}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder; give the name of a file to write.")
+        place = path.resolve() if path.is_symlink() else path
+        beside = place.parent / f".{secrets.token_hex(4)}-{place.name}"
+        place.parent.mkdir(parents=True, exist_ok=True)
         beside.touch()
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -40,7 +42,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield beside
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        beside.replace(place)
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -50,10 +52,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def existing_file(path: str | Path, what: str) -> Path:
     """Return ``path`` if it is a non-empty file, or raise an error that says what was looked for."""
     path = Path(path)
-    if path.is_dir():
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise InputError(f"there is no such file ({what})", file=path, remedy="Check the path.") from error
+    except OSError as error:
+        raise InputError(f"this cannot be read: {error.strerror or error} ({what})", file=path) from error
+    if stat.S_ISDIR(found.st_mode):
         raise InputError(f"this is a folder, but {what} is a file", file=path)
-    if not path.exists():
-        raise InputError(f"there is no such file ({what})", file=path, remedy="Check the path.")
-    if path.stat().st_size == 0:
+    if not stat.S_ISREG(found.st_mode):  # a pipe ends when it has been read, and most files are read twice
+        raise InputError(
+            f"this is a pipe or a device, but {what} is a file", file=path, remedy="Save it to a file first."
+        )
+    if found.st_size == 0:
         raise InputError(f"the file is empty ({what})", file=path)
     return path

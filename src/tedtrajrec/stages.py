@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tedtrajrec.config import load_config
 from tedtrajrec.data.sampling import Rule, keep_share, thin_mask, trip_keys
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
@@ -86,6 +86,8 @@ def clean_file(
         Settings of :class:`CleanConfig`.
     """
     settings = load_config(CleanConfig, config, overrides)
+    if rejects is not None and Path(rejects).resolve() in (Path(source).resolve(), Path(output).resolve()):
+        raise OutputError(f"{rejects} is also the file of trips; give the rejects a file of their own.")
     finder = None if network is None else CandidateFinder(RoadNetwork.load(network))
     unreadable = None if rejects is None else RejectedRows()
     summary = CleanSummary()
