@@ -84,7 +84,8 @@ def network_build(
     ] = None,
 ) -> None:
     """Build a road network from an OpenStreetMap extract or an edge table."""
-    from tedtrajrec.network.build import build_network, parse_bbox
+    from tedtrajrec.network.bbox import parse_bbox
+    from tedtrajrec.network.build import build_network
 
     network = build_network(
         source,

@@ -1,7 +1,8 @@
 import pytest
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.network.build import build_network, parse_bbox
+from tedtrajrec.network.bbox import parse_bbox
+from tedtrajrec.network.build import build_network
 
 
 def test_bounding_boxes():

@@ -218,6 +218,8 @@ def test_bbox_keeps_what_is_wholly_inside(tmp_path):
     assert network.meta["rows_outside_bbox"] == 1
     with pytest.raises(InputError, match=r"no row lies inside the bounding box; the table covers -8\.6200,41\.1500"):
         read_features(tmp_path, rows, bbox=(0, 0, 1, 1))
+    with pytest.raises(InputError, match="is empty or not in degrees"):
+        read_features(tmp_path, rows, bbox=(41.149, -8.63, 41.1505, -8.64))
 
 
 def test_oneway_column_repeats_what_the_rows_of_both_directions_say(tmp_path):

@@ -307,7 +307,7 @@ def test_missing_file_and_folder(tmp_path):
 
 @pytest.mark.parametrize("bbox", [(-8.6, 41.1, -8.7, 41.2), (41.1, -8.7, 241.2, -8.6), (float("nan"), 41, -8, 42)])
 def test_a_box_that_is_none(bbox):
-    with pytest.raises(InputError, match="west, south, east, north"):
+    with pytest.raises(InputError, match="west,south,east,north"):
         RoadNetwork.from_osm(TOWN, bbox=bbox)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
+from tedtrajrec.network.bbox import BBox
 from tedtrajrec.network.connectivity import largest_component
 from tedtrajrec.network.edge_table import read_edge_table
 from tedtrajrec.network.osm import read_osm
@@ -15,8 +16,6 @@ from tedtrajrec.network.synthetic import synthetic_city
 OSM_SUFFIXES = (".pbf", ".osm", ".osm.gz", ".osm.bz2")
 TABLE_SUFFIXES = (".geojson", ".json", ".parquet", ".geoparquet", ".csv", ".tsv")
 SYNTHETIC = "synthetic"
-
-BBox = tuple[float, float, float, float]
 
 
 def build_network(
@@ -67,15 +66,3 @@ def build_network(
         existing_file(source, "a road network")
         raise InputError("this kind of file is not known as a road network", file=source, remedy=f"Known: {known}.")
     return largest_component(network) if largest_component_only else network
-
-
-def parse_bbox(text: str) -> BBox:
-    """Return west, south, east, north from a text such as ``-8.69,41.12,-8.55,41.20``."""
-    example = "Give west,south,east,north in degrees, for example -8.69,41.12,-8.55,41.20."
-    try:
-        west, south, east, north = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"'{text}' is not a bounding box", remedy=example) from error
-    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
-        raise InputError(f"the bounding box '{text}' is empty or not in degrees", remedy=example)
-    return west, south, east, north

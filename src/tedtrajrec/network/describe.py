@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tedtrajrec.network.bbox import BBox
 from tedtrajrec.network.classes import ROAD_CLASSES
 from tedtrajrec.network.connectivity import LostPiece, lost_pieces, strong_components
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -50,7 +51,7 @@ class NetworkInfo:
     mean_successors: float
     n_without_successor: int  # segments where every trip ends
     n_without_predecessor: int
-    bbox: tuple[float, float, float, float]  # west, south, east, north
+    bbox: BBox
     width_km: float
     height_km: float
     n_bytes: int  # of the arrays in memory

@@ -12,6 +12,7 @@ import shapely
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
+from tedtrajrec.network.bbox import BBox, check_bbox
 from tedtrajrec.network.classes import OSM_ATTRIBUTION, default_speed_mps
 from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, tidy, way_ids
 from tedtrajrec.network.edge_files import read_edge_rows
@@ -57,9 +58,7 @@ TWO_WAY = ("no", "false", "0", "f")
 AGAINST = ("-1", "reverse")
 
 
-def read_edge_table(
-    path: str | Path, *, bbox: tuple[float, float, float, float] | None = None, u_turns: bool = True
-) -> RoadNetwork:
+def read_edge_table(path: str | Path, *, bbox: BBox | None = None, u_turns: bool = True) -> RoadNetwork:
     """Build a network from an edge table: GeoJSON, GeoParquet, or CSV or TSV with WKT; text formats also gzipped.
 
     Segments come in the order of the rows. What was dropped, moved or added is counted in ``meta``.
@@ -76,9 +75,11 @@ def read_edge_table(
     Raises
     ------
     InputError
-        On the first row that cannot be used.
+        If the bounding box is none, or on the first row that cannot be used.
     """
     path = Path(path)
+    if bbox is not None:
+        check_bbox(bbox)
     rows = read_edge_rows(path)
     table = rows.attributes
     node_id, nodes = _number_nodes(table, path)
@@ -262,7 +263,7 @@ def _first_rows_alike(lines: Lines, nodes: NDArray[np.int32]) -> Ints:
     return rows.select(pl.col("row").min().over("u", "v", "line")).to_series().to_numpy()
 
 
-def _is_outside(lines: Lines, bbox: tuple[float, float, float, float] | None) -> Mask:
+def _is_outside(lines: Lines, bbox: BBox | None) -> Mask:
     if bbox is None:
         return np.zeros(len(lines.offset) - 1, bool)
     west, south, east, north = bbox

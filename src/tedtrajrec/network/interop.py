@@ -5,9 +5,7 @@ Both libraries belong to the extra ``interop``; they are loaded when asked for.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +13,13 @@ import polars as pl
 import shapely
 from numpy.typing import NDArray
 
-from tedtrajrec.errors import InputError, TedtrajrecError
+from tedtrajrec.errors import InputError
 from tedtrajrec.network.classes import OSM_ATTRIBUTION, ROAD_CLASSES, default_speed_mps
 from tedtrajrec.network.edge_attributes import ids, road_classes, speeds_kmh, way_ids
 from tedtrajrec.network.edge_files import require_lonlat
 from tedtrajrec.network.edge_lines import SNAP_M, distance_to_nodes, flatten_lines, tied_to_nodes
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.optional import load_optional
 
 if TYPE_CHECKING:
     import geopandas
@@ -117,7 +116,7 @@ def to_osmnx(network: RoadNetwork) -> networkx.MultiDiGraph[Any]:
     reversed, speed_kph, geometry, and ``segment``, the number of the segment here. Which turns are allowed has no place
     in such a graph and is lost.
     """
-    networkx = _load("networkx")
+    networkx = load_optional("networkx", "interop")
     graph = networkx.MultiDiGraph(crs="epsg:4326", name=str(network.meta.get("source", "")), simplified=True)
     node_id = network.node_id.tolist()
     if len(set(node_id)) < len(node_id):
@@ -210,7 +209,7 @@ def to_geodataframe(network: RoadNetwork) -> geopandas.GeoDataFrame:
 
     Written to a file, it is an edge table that :func:`~tedtrajrec.network.edge_table.read_edge_table` reads back.
     """
-    geopandas = _load("geopandas")
+    geopandas = load_optional("geopandas", "interop")
     columns = {
         "u": network.node_id[network.seg_from],
         "v": network.node_id[network.seg_to],
@@ -234,10 +233,3 @@ def _line_strings(network: RoadNetwork) -> NDArray[Any]:
 def _kmh(network: RoadNetwork) -> NDArray[np.float64]:
     """Return speeds in km/h that give the same m/s again."""
     return network.speed_mps.astype(np.float64) * 3.6
-
-
-def _load(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise TedtrajrecError(f"This needs {name}: pip install 'tedtrajrec[interop]'.") from error

@@ -23,6 +23,7 @@ from osmium.osm.types import Node, Relation, Way
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.network import osm_links, osm_turns
+from tedtrajrec.network.bbox import BBox, check_bbox
 from tedtrajrec.network.classes import OSM_ATTRIBUTION
 from tedtrajrec.network.osm_tags import LIMITS, RELEVANT, Road, country_code, read_road
 from tedtrajrec.network.osm_turns import Junctions, Restriction
@@ -35,7 +36,6 @@ _NOWHERE = 2**31 - 1  # a coordinate that osmium gives to nodes without a place
 
 _ONE_WAY_FILE = b"<osm version='0.6'><way id='1'><nd ref='1'/></way></osm>"  # a way makes osmium sort its table
 
-Box = tuple[float, float, float, float]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Extract:
 
 
 def read_osm(
-    path: str | Path, *, bbox: Box | None = None, service: bool = False, country: str | None = None
+    path: str | Path, *, bbox: BBox | None = None, service: bool = False, country: str | None = None
 ) -> RoadNetwork:
     """Build the drivable network of an OpenStreetMap extract; see :meth:`RoadNetwork.from_osm`."""
     path = existing_file(path, "an OpenStreetMap extract")
@@ -81,7 +81,7 @@ def read_osm(
     if not len(links.start):
         where, remedy = "the extract", "Take an extract that holds the nodes of its ways."
         if bbox is not None:
-            where, remedy = f"the bounding box {bbox}", "Give west, south, east, north in degrees."
+            where, remedy = f"the bounding box {bbox}", "Give west,south,east,north in degrees."
         raise InputError(f"no road for cars lies in {where}", file=path, remedy=remedy)
 
     via = _find(node_id, np.array([r.via_node for r in extract.restrictions], np.int64))
@@ -185,7 +185,7 @@ def read_extract(path: Path, *, service: bool = False, country: str | None = Non
     )
 
 
-def read_nodes(path: Path, ref: Ints, bbox: Box | None = None) -> tuple[Ints, Floats, Floats]:
+def read_nodes(path: Path, ref: Ints, bbox: BBox | None = None) -> tuple[Ints, Floats, Floats]:
     """Read the referenced nodes: their ids, ascending, and lon and lat; what is missing or outside ``bbox`` is absent.
 
     All nodes of the file pass through a table of osmium, 16 bytes each; only the wanted ones come to Python.
@@ -225,13 +225,9 @@ def _find(node_id: Ints, wanted: Ints) -> Ints:
     return np.where(found, place, -1)
 
 
-def _check_options(bbox: Box | None, country: str | None) -> None:
+def _check_options(bbox: BBox | None, country: str | None) -> None:
     if bbox is not None:
-        west, south, east, north = bbox
-        if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
-            raise InputError(
-                f"the bounding box {bbox} is not one", remedy="Give west, south, east, north in degrees, in this order."
-            )
+        check_bbox(bbox)
     if country is not None and country_code(country) not in LIMITS:
         known = " ".join(sorted(LIMITS))
         raise InputError(

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network import polylines, turns
+from tedtrajrec.network.bbox import BBox
 from tedtrajrec.network.geodesy import LocalPlane
 from tedtrajrec.network.validation import check_network
 
@@ -84,7 +85,7 @@ class RoadNetwork:
         return f"RoadNetwork({self.n_segments} segments, {self.n_nodes} nodes, {km:.1f} km, {self.hash})"
 
     @cached_property
-    def bbox(self) -> tuple[float, float, float, float]:
+    def bbox(self) -> BBox:
         """West, south, east, north of the geometry in degrees."""
         return (
             float(self.geom_lon.min()),
@@ -266,7 +267,7 @@ class RoadNetwork:
         cls,
         path: str | Path,
         *,
-        bbox: tuple[float, float, float, float] | None = None,
+        bbox: BBox | None = None,
         service: bool = False,
         country: str | None = None,
     ) -> RoadNetwork:
@@ -292,7 +293,7 @@ class RoadNetwork:
         cls,
         path: str | Path,
         *,
-        bbox: tuple[float, float, float, float] | None = None,
+        bbox: BBox | None = None,
         u_turns: bool = True,
     ) -> RoadNetwork:
         """Build a network from an edge table (GeoJSON, GeoParquet, CSV with WKT; also .gz) with u, v and geometry."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tedtrajrec.errors import InputError, TedtrajrecError
+from tedtrajrec.errors import InputError
+from tedtrajrec.optional import load_optional
 from tedtrajrec.trips.files.checking import FixChecker, RejectedRows
 from tedtrajrec.trips.files.columns import find_columns
 from tedtrajrec.trips.files.fixes import gather, scatter
@@ -62,7 +61,7 @@ def trips_to_frame(trips: Trips, kind: Literal["polars", "pandas", "geopandas"] 
     if kind == "pandas":
         return _to_pandas(table)
     if kind == "geopandas":
-        geopandas = _load("geopandas")
+        geopandas = load_optional("geopandas", "interop")
         frame = _to_pandas(table.drop("lon", "lat")).set_index("timestamp")
         points = geopandas.points_from_xy(trips.lon, trips.lat)
         return geopandas.GeoDataFrame(frame, geometry=points, crs="EPSG:4326")
@@ -131,7 +130,7 @@ def _series(name: str, values: pd.Series[Any] | pd.Index[Any]) -> pl.Series:
 
 
 def _to_pandas(table: pl.DataFrame) -> pd.DataFrame:
-    pandas = _load("pandas")
+    pandas = load_optional("pandas", "interop")
     columns = {}
     for column in table:
         values = column.to_pandas()
@@ -143,10 +142,3 @@ def _to_pandas(table: pl.DataFrame) -> pd.DataFrame:
             values = pandas.Series(column.to_list(), dtype=object)  # pandas has times only
         columns[column.name] = values
     return pandas.DataFrame(columns)  # type: ignore[no-any-return]
-
-
-def _load(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise TedtrajrecError(f"{name} is not installed; pip install 'tedtrajrec[interop]' brings it.") from error
