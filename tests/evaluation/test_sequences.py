@@ -73,6 +73,6 @@ def test_collapse_drops_the_excluded_first_and_then_repeats(rows):
 @given(st.lists(st.tuples(texts, texts), max_size=5))
 def test_distinct_counts_are_those_of_sets(pairs):
     a, b = [p[0] for p in pairs], [p[1] for p in pairs]
-    got = distinct_counts(*ragged(a), *ragged(b), n_values=5)
+    got = distinct_counts(*ragged(a), *ragged(b), 5)
     expected = [(len(set(x)), len(set(y)), len(set(x) & set(y))) for x, y in pairs]
     assert [*zip(*(column.tolist() for column in got), strict=True)] == expected

@@ -157,7 +157,7 @@ def evaluate_trips(
     part = sequences.collapse(bounds, answer, both)
     lcs = sequences.common_subsequence(*true_part, *part)
     recall, precision, f1 = _overlap(lcs, np.diff(true_part[0]), np.diff(part[0]))
-    in_truth, in_answer, in_both = sequences.distinct_counts(*true_part, *part, n_values=len(network))
+    in_truth, in_answer, in_both = sequences.distinct_counts(*true_part, *part, len(network))
     set_recall, set_precision, set_f1 = _overlap(in_both, in_truth, in_answer)
 
     in_gap = cut_off[known]

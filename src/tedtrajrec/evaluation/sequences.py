@@ -50,9 +50,10 @@ def common_subsequence(
     return out
 
 
+@njit(cache=True, nogil=True)
 def distinct_counts(
     offsets_a: Ints, a: Segments, offsets_b: Ints, b: Segments, n_values: int
-) -> tuple[Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Ints]:  # pragma: no cover  (compiled)
     """Return how many distinct values each sequence of a has, each of b, and how many of them are in both [T each].
 
     Parameters
@@ -61,10 +62,16 @@ def distinct_counts(
         Values are 0..n_values - 1.
     """
     n = len(offsets_a) - 1
-    set_a, set_b = (
-        np.unique(np.repeat(np.arange(n), np.diff(offsets)) * n_values + values)
-        for offsets, values in ((offsets_a, a), (offsets_b, b))
-    )
-    both = np.intersect1d(set_a, set_b, assume_unique=True)
-    in_a, in_b, in_both = (np.bincount(keys // n_values, minlength=n) for keys in (set_a, set_b, both))
+    in_a, in_b, in_both = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    last_a, last_b = np.full(n_values, -1), np.full(n_values, -1)  # the last sequence that had the value
+    for i in range(n):
+        for j in range(offsets_a[i], offsets_a[i + 1]):
+            if last_a[a[j]] != i:
+                last_a[a[j]] = i
+                in_a[i] += 1
+        for j in range(offsets_b[i], offsets_b[i + 1]):
+            if last_b[b[j]] != i:
+                last_b[b[j]] = i
+                in_b[i] += 1
+                in_both[i] += last_a[b[j]] == i
     return in_a, in_b, in_both
