@@ -19,6 +19,13 @@ def test_a_city_out_of_nothing():
         build_network("synthetic", bbox=(0, 0, 1, 1))
 
 
+def test_a_network_on_both_sides_of_the_180th_meridian_is_refused(tmp_path):
+    path = tmp_path / "taveuni.csv"
+    path.write_text('u,v,geometry\n1,2,"LINESTRING (179.999 -16.8, -179.999 -16.8)"\n')
+    with pytest.raises(InputError, match="both sides of the 180th meridian"):
+        build_network(path)
+
+
 def test_unknown_kinds_are_named(tmp_path):
     path = tmp_path / "roads.shp"
     path.write_text("x")

@@ -69,6 +69,9 @@ def check_network(network: RoadNetwork) -> None:
     for promise, holds in checks.items():
         if not holds:
             raise InputError(f"the road network is inconsistent: it is not true that {promise}")
+    if np.ptp(network.geom_lon) > 180:
+        problem = "the road network lies on both sides of the 180th meridian, where longitudes jump"
+        raise InputError(problem, remedy="Take one side, for example with --bbox.")
     source = np.repeat(np.arange(s), np.diff(network.succ_offset))
     if not np.array_equal(network.seg_to[source], network.seg_from[network.succ]):
         raise InputError("the road network is inconsistent: a successor does not start where its segment ends")
