@@ -68,9 +68,7 @@ def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
 
 def to_dict(config: Any) -> dict[str, Any]:  # noqa: ANN401  (any dataclass)
     """Return a config as nested plain values, fit for JSON; ``from_dict`` reads it back."""
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(config).items()
-    }
+    return dataclasses.asdict(config)
 
 
 def _with_default(field: dataclasses.Field[Any], value: Any) -> Any:  # noqa: ANN401

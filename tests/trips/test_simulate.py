@@ -124,6 +124,13 @@ def test_seed_decides(city, config, trips):
     assert content(other)[1:] != content(trips)[1:]
 
 
+def test_trips_do_not_change_between_versions(trips):
+    """Published figures rest on seeds: whoever breaks this makes them anew."""
+    assert trips.lengths[:10].tolist() == [12, 15, 29, 29, 9, 31, 17, 19, 11, 18]
+    assert trips.segment[:12].tolist() == [202, 204, 206, 386, 386, 386, 386, 386, 386, 387, 389, 389]
+    np.testing.assert_allclose(trips.lon[:3], [9.995593191922374, 9.997361409003524, 9.999052030607208], atol=1e-9)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("chunk_trips", [7, 250, 600, 9999])
 def test_workers_and_chunks_do_not_matter(city, config, trips, workers, chunk_trips):
