@@ -292,6 +292,15 @@ def test_geometries_must_be_points(tmp_path: Path) -> None:
             read_trips(tmp_path / "t.parquet")
 
 
+def test_float_ids_are_named_alike_in_all_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tedtrajrec.trips.files.parquet._BLOCK_ROWS", 2)
+    table = {"traj_id": [7.0, 7.0, 7.0, 8.5], "timestamp": [1500000000] * 4, "lon": [1.0] * 4, "lat": [2.0] * 4}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    chunks = list(iter_trips(tmp_path / "t.parquet", chunk_fixes=3))
+    assert [chunk.traj_id.tolist() for chunk in chunks] == [["7"], ["8.5"]]
+    assert read_trips(tmp_path / "t.parquet").traj_id.tolist() == ["7", "8.5"]
+
+
 def test_a_line_late_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tedtrajrec.trips.files.parquet._BLOCK_ROWS", 2)
     geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.network.geodesy import metres_per_degree
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.threads import iter_parts, map_parts
@@ -232,7 +231,7 @@ def _make(
     offsets = np.concatenate([[0], np.cumsum(block.lengths)])
     segment, ratio = block.segment[:filled].copy(), block.ratio[:filled].copy()
     lon, lat = world.network.point_at(segment, ratio)
-    east, north = metres_per_degree(world.network.plane.lat0)
+    east, north = world.network.plane.scale
     step = np.arange(filled) - np.repeat(offsets[:-1], block.lengths)
     return Trips(
         traj_id=as_text([f"sim-{number:0{width}d}" for number in range(first, first + count)]),

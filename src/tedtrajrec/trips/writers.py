@@ -27,7 +27,7 @@ from tedtrajrec.trips.files.fixes import scatter
 from tedtrajrec.trips.files.geometry import to_wkb
 from tedtrajrec.trips.files.gpx import FOOTER, HEADER, to_gpx
 from tedtrajrec.trips.files.parquet import METADATA_KEY
-from tedtrajrec.trips.table import Trips
+from tedtrajrec.trips.table import TEXT, Trips
 
 _ROW_GROUP = 1 << 20
 
@@ -110,7 +110,7 @@ class _Sink(Protocol):
 
 
 _NO_TRIPS = Trips(
-    traj_id=np.empty(0, np.dtypes.StringDType()),
+    traj_id=np.empty(0, TEXT),
     offsets=np.zeros(1, np.int64),
     time=np.empty(0, np.int64),
     lon=np.empty(0),

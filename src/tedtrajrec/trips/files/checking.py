@@ -114,9 +114,9 @@ class FixChecker:
     def _ids(self, raw: pl.DataFrame, faults: RowFaults) -> pl.Series:
         parts = []
         for name in self.columns.traj_id:
-            part = raw[name].fill_nan(None) if raw[name].dtype.is_float() else raw[name]
-            if part.dtype.is_float() and bool((part.drop_nulls() % 1 == 0).all()):
-                part = part.cast(pl.Int64, strict=False)  # whole numbers that pandas kept as floats
+            part = raw[name]
+            if part.dtype.is_float():
+                part = _numbered(part)
             elif not (part.dtype.is_integer() or part.dtype == pl.String):
                 part = check_type(part, file=self.file).cast(pl.String)
             missing = part.is_null()
@@ -231,6 +231,13 @@ def to_numbers(column: pl.Series) -> pl.Series:
     if column.dtype.is_numeric():
         return column.cast(pl.Float64)
     return pl.Series(column.name, [None] * len(column), dtype=pl.Float64)
+
+
+def _numbered(ids: pl.Series) -> pl.Series:
+    """Return ids that are floats as text, whole numbers without a point: pandas keeps integers so beside a gap."""
+    ids = ids.fill_nan(None)
+    whole = ids.cast(pl.Int64, strict=False)
+    return whole.cast(pl.String).zip_with((whole == ids).fill_null(value=False), ids.cast(pl.String))
 
 
 def _shortened(value: str) -> str:
