@@ -9,9 +9,6 @@ The reference of cleaning is one numpy pass over all steps (distance and speed, 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,20 +16,9 @@ from tedtrajrec.data.sampling import thin_mask, trip_keys
 from tedtrajrec.network.geodesy import LocalPlane, short_distance_m
 from tedtrajrec.trips.clean import clean_trips
 from tedtrajrec.trips.table import Trips, as_text
+from timing import median_s
 
-RUNS = 5
 FIXES = 48
-
-
-def median_s(work: Callable[[], object]) -> float:
-    """Return the median wall time of the work in seconds, after one run to warm up."""
-    work()
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def wander(n_trips: int) -> Trips:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +22,10 @@ from tedtrajrec.network.build import build_network
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.simulate import simulate_trips
+from timing import median_s
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
-RUNS = 5
 LOOP_TRIPS = 300  # the reference loop is timed on some and scaled
-
-
-def median_s(work: Callable[[], object]) -> float:
-    """Return the median wall time of the work in seconds, after one run to warm up."""
-    work()
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def common_in_python(a: list[int], b: list[int]) -> int:

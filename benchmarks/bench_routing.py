@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +21,14 @@ from scipy.spatial import cKDTree
 from tedtrajrec.network.build import build_network
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
+from timing import median_s
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
-RUNS = 5
 LIMIT_M = 3000.0
 ROWS = 100  # scipy answers with dense rows: sources are given to it in chunks
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def median_s(work: Callable[[], object]) -> float:
-    """Return the median wall time of the work in seconds, after one run to warm up."""
-    work()
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def segment_graph(network: RoadNetwork) -> csr_array:
