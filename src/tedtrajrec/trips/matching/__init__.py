@@ -1,0 +1,1 @@
+"""The parts of the map matcher; :mod:`tedtrajrec.trips.match` is its front."""
