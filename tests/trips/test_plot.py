@@ -92,3 +92,10 @@ def test_trips_of_another_network_are_refused(tmp_path, tiny_city):
     trips = make_trips(tiny_city)
     with pytest.raises(InputError, match="segment 115 is not in this network of 115 segments"):
         plot_trips(tiny_city, trips.replace(segment=trips.segment * 0 + 115), tmp_path / "t.png")
+
+
+def test_trips_of_another_city_are_an_error(tiny_city, tmp_path):
+    trips = make_trips(tiny_city, matched=False)
+    with pytest.raises(InputError, match="no trip comes near"):
+        plot_trips(tiny_city, trips.replace(lon=trips.lon + 100), tmp_path / "far.png")
+    assert not (tmp_path / "far.png").exists()

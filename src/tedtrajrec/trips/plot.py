@@ -74,6 +74,9 @@ def plot_trips(
         raise InputError("there is no trip of at least two fixes to draw")
     chosen = can_be_drawn[np.linspace(0, len(can_be_drawn) - 1, min(most, len(can_be_drawn))).astype(np.int64)]
     drawn = trips.select(chosen)
+    west, south, east, north = network.bbox
+    if not ((drawn.lon >= west) & (drawn.lon <= east) & (drawn.lat >= south) & (drawn.lat <= north)).any():
+        raise InputError("no trip comes near this road network", remedy="Give the network of their city.")
     dots = None if sparse is None else _matching(drawn, sparse)
 
     figure = Figure(figsize=(width_px / DPI, 0.58 * width_px / DPI), dpi=DPI, facecolor=PAPER)
