@@ -1,7 +1,9 @@
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -119,3 +121,23 @@ def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path, number, co
     assert process.returncode == code
     assert "Traceback" not in said
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_kernels_find_room_where_neither_package_nor_home_can_be_written(monkeypatch):
+    from tedtrajrec import cli
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    cli._make_room_for_kernels()
+    assert "NUMBA_CACHE_DIR" not in os.environ
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    removals = []
+    monkeypatch.setattr(cli.atexit, "register", lambda function, folder, **_: removals.append((function, folder)))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "given")
+    cli._make_room_for_kernels()
+    assert os.environ["NUMBA_CACHE_DIR"] == "given"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    cli._make_room_for_kernels()
+    ((remove, folder),) = removals
+    assert os.environ["NUMBA_CACHE_DIR"] == folder
+    remove(folder)
+    assert not Path(folder).exists()

@@ -5,9 +5,13 @@ Libraries load inside the verbs, so that ``--help`` and a mistyped option answer
 
 from __future__ import annotations
 
+import atexit
+import os
 import shlex
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,11 +51,24 @@ Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's error is one sentence on standard error and exit code 2."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # half-written files go, as with Ctrl-C
+    _make_room_for_kernels()
     try:
         app(arguments)
     except TedtrajrecError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
+
+
+def _make_room_for_kernels() -> None:
+    """Give numba a private folder for this run where it has none, as in a container without a home.
+
+    It keeps compiled kernels beside the package or below the home, and fails where it can write to neither.
+    """
+    package, home = Path(__file__).parent, Path.home()
+    if not ("NUMBA_CACHE_DIR" in os.environ or os.access(package, os.W_OK) or os.access(home, os.W_OK)):
+        folder = tempfile.mkdtemp(prefix="tedtrajrec-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["NUMBA_CACHE_DIR"] = folder
 
 
 def _version(wanted: bool) -> None:
