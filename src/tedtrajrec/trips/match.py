@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,7 @@ class Matcher:
         offsets = offsets - offsets[0]
         x, y = self.network.plane.to_xy(trips.lon[rows], trips.lat[rows])
         fixes = x, y, trips.time[rows]
-        found = find_candidates(self._grid, self._lines.along, x, y, offsets, self.config)
+        found = find_candidates(self._grid, self.network, x, y, offsets, self.config)
         used = choose_fixes(*fixes, offsets, found.noise, self.config.thin)
         n = len(x)
         positions = routes.Positions(
@@ -136,9 +137,7 @@ class Matcher:
             scratch = self._scratch.pop()
         except IndexError:
             scratch = new_scratch(self.network.n_segments, len(self.network.succ))
-        chain = lattice.build_lattice(
-            self._roads, scratch, self._model, found, fixes, offsets, used, positions.status
-        )
+        chain = lattice.build_lattice(self._roads, scratch, self._model, found, fixes, offsets, used, positions.status)
         probability, chosen = lattice.smooth(found, chain)
         driven = routes.drive(
             self._roads, scratch, self._model, self._lines, found, chain, probability, chosen, fixes, offsets, positions
@@ -146,9 +145,7 @@ class Matcher:
         self._scratch.append(scratch)
         return positions, driven
 
-    def _join(
-        self, n_trips: int, parts: list[slice], found: list[tuple[routes.Positions, routes.Driven]]
-    ) -> Matched:
+    def _join(self, n_trips: int, parts: list[slice], found: list[tuple[routes.Positions, routes.Driven]]) -> Matched:
         """Put the parts together, with numbers of trips, pieces and routes that run on."""
         places = [p for p, _ in found]
         driven = [d for _, d in found]
@@ -161,7 +158,9 @@ class Matcher:
         lon[matched], lat[matched] = self.network.point_at(segment[matched], ratio[matched])
         n_pieces = np.cumsum([0, *(len(d.trip) for d in driven)])
         trip = _concat([d.trip + part.start for d, part in zip(driven, parts, strict=True)], np.int64)
-        piece = _concat([np.where(p.piece < 0, -1, p.piece + n) for p, n in zip(places, n_pieces, strict=False)], np.int64)
+        piece = _concat(
+            [np.where(p.piece < 0, -1, p.piece + n) for p, n in zip(places, n_pieces, strict=False)], np.int64
+        )
         n_driven = np.cumsum([0, *(len(d.segment) for d in driven)])
         return Matched(
             segment=segment,
@@ -195,7 +194,7 @@ def match_trips(
     return Matcher(network, config).match(trips, workers=workers, show_progress=show_progress)
 
 
-def _concat(arrays: list[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:
+def _concat(arrays: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, dtype), *arrays])
 
 

@@ -11,6 +11,11 @@ from tedtrajrec.errors import ConfigError
 Backwards = Literal["stand", "free", "never"]
 
 
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
 @dataclass(frozen=True)
 class MatchConfig:
     """How fixes are matched; the defaults serve all intervals from 1 s to 5 minutes."""
@@ -23,17 +28,17 @@ class MatchConfig:
     radius_limit_m: float = 200.0  # where there is none, the radius grows up to this
     most_candidates: int = 24  # of one fix; the nearest are kept
     tail: float = 3.0  # beyond this many noise_m the log-likelihood falls no longer as a square but as a line
-    outlier: float = 1e9  # nats
-    thin: float = 2.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
+    outlier: float = 6.0  # nats; no candidate is less likely than this: a fix may simply be wrong
+    thin: float = 3.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
 
     # From fix to fix
-    detour_m: float = 10.0  # scale of route length minus straight distance: detour_m + detour_share x distance
-    detour_share: float = 0.3
-    detour_mps: float = 1.2
-    speed_power: float = 0.0  # routes minimise metres x (50 km/h / speed) ^ speed_power
-    u_turn_m: float = 100.0  # what a U-turn adds to the cost of a route, where the network has U-turns
+    detour_m: float = 10.0  # scale of detours (route length minus straight distance): detour_m plus the lesser of
+    detour_mps: float = 1.2  # this x elapsed seconds and
+    detour_share: float = 0.3  # this x straight distance
+    speed_power: float = 0.7  # routes are the cheapest, where a metre costs 1 / speed ^ speed_power
+    u_turn_m: float = 200.0  # what a U-turn adds to the length of a route, where the network has U-turns
     backwards: Backwards = "stand"  # backwards on one segment: standing still if within noise, free, or never
-    stand: float = 3.0  # how far back counts as standing still, in noise_m
+    stand: float = 6.0  # how far back counts as standing still, in noise_m
     fast: float = 1.0  # free-flow time over elapsed time from where on a route becomes improbable
     fast_weight: float = 10.0  # nats x (excess over fast)²
     too_fast: float = 3.0  # from where on it is barred
@@ -43,24 +48,28 @@ class MatchConfig:
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
-    reach: float = 16.0  # nats; routes that are less likely than the best by more are not sought
+    reach: float = 8.0  # nats; routes that are less likely than the best by more are not sought
 
     def __post_init__(self) -> None:
-        positive = ("least_noise_m", "radius_limit_m", "tail", "detour_m", "too_fast", "top_speed_mps", "reach")
-        for name in positive:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"Setting '{name}' is {getattr(self, name)}; it must be positive.")
+        positive = (
+            "least_noise_m",
+            "radius_limit_m",
+            "tail",
+            "outlier",
+            "detour_m",
+            "too_fast",
+            "top_speed_mps",
+            "reach",
+        )
+        for name in (*positive, "longest_gap_s", "most_candidates"):
+            _require(getattr(self, name) > 0, f"{name} must be positive")
         for name in ("noise_m", "radius_m"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"Setting '{name}' is {value}; it must be positive, or none.")
-        for name in ("thin", "detour_share", "u_turn_m", "stand", "fast", "fast_weight", "most_skipped"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"Setting '{name}' is {getattr(self, name)}; it must not be negative.")
-        if self.most_candidates < 1:
-            raise ConfigError(f"Setting 'most_candidates' is {self.most_candidates}; it must be at least 1.")
-        if self.most_noise_m < self.least_noise_m:
-            raise ConfigError("Setting 'most_noise_m' must not be below 'least_noise_m'.")
+            _require(value is None or 0 < value < math.inf, f"{name} must be positive and finite, or left out")
+        not_negative = ("thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
+        for name in (*not_negative, "most_skipped", "longest_detour_m"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require(self.most_noise_m >= self.least_noise_m, "most_noise_m must not be below least_noise_m")
 
     @classmethod
     def preset(cls, name: str) -> MatchConfig:
@@ -79,9 +88,12 @@ PRESETS = {
         radius_limit_m=50.0,
         most_candidates=1000,
         tail=math.inf,
+        outlier=math.inf,
         thin=0.0,
         detour_m=2.0,
+        detour_mps=0.0,
         detour_share=0.0,
+        speed_power=0.0,
         u_turn_m=0.0,
         backwards="never",
         fast_weight=0.0,
@@ -98,9 +110,12 @@ PRESETS = {
         radius_limit_m=75.0,
         most_candidates=1000,
         tail=math.inf,
+        outlier=math.inf,
         thin=0.0,
         detour_m=1.0,
+        detour_mps=0.0,
         detour_share=0.0,
+        speed_power=0.0,
         u_turn_m=0.0,
         backwards="free",
         fast_weight=0.0,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tedtrajrec.network.grid import PieceGrid
 from tedtrajrec.network.grid_search import Places, search_within
 from tedtrajrec.network.polylines import ranges
+from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.matching.config import MatchConfig
 
 Floats = NDArray[np.float64]
@@ -35,9 +36,9 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(
-    grid: PieceGrid, along: Floats, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig
+    grid: PieceGrid, network: RoadNetwork, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig
 ) -> Candidates:
-    """Return the candidates of fixes at ``x``, ``y``; ``along`` is the measure of the network's vertices."""
+    """Return the candidates of fixes at ``x``, ``y`` on the network's plane."""
     radius = config.radius_m
     if radius is None:
         radius = max(RADIUS_NOISE * (config.noise_m or 0.0), FIRST_RADIUS_M)
@@ -59,7 +60,19 @@ def find_candidates(
     if config.noise_m is None:
         nearest = np.minimum(nearest, config.radius_limit_m)
         _estimate_noise(nearest, trip_offsets, config.least_noise_m, config.most_noise_m, noise)
-    return Candidates(*_weigh(grid, along, count, places, noise, config.tail, config.outlier), noise)
+    return Candidates(
+        *_weigh(
+            grid,
+            network.geom_along,
+            (network.seg_from, network.seg_to),
+            count,
+            places,
+            noise,
+            config.tail,
+            config.outlier,
+        ),
+        noise,
+    )
 
 
 def _replaced(count: Ints, places: Places, again: Ints, new_count: Ints, new_places: Places) -> tuple[Ints, Places]:
@@ -69,8 +82,13 @@ def _replaced(count: Ints, places: Places, again: Ints, new_count: Ints, new_pla
     count = count.copy()
     count[again] = new_count
     order = ranges(start, count)
-    piece, share, distance2 = (np.concatenate(both)[order] for both in zip(places, new_places, strict=True))
-    return count, (piece, share, distance2)
+    piece, share, distance2 = places
+    new_piece, new_share, new_distance2 = new_places
+    return count, (
+        np.concatenate([piece, new_piece])[order],
+        np.concatenate([share, new_share])[order],
+        np.concatenate([distance2, new_distance2])[order],
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -89,7 +107,14 @@ def _estimate_noise(
 
 @njit(cache=True, nogil=True)
 def _weigh(
-    grid: PieceGrid, measure: Floats, count: Ints, places: Places, noise: Floats, tail: float, outlier: float
+    grid: PieceGrid,
+    measure: Floats,
+    ends: tuple[Segments, Segments],
+    count: Ints,
+    places: Places,
+    noise: Floats,
+    tail: float,
+    outlier: float,
 ) -> tuple[Ints, Segments, Floats, Floats, Floats]:  # pragma: no cover  (compiled)
     """Return offsets, segment, metres along it, distance and log-likelihood of all candidates."""
     piece, share, distance2 = places
@@ -99,20 +124,39 @@ def _weigh(
     along = np.empty(total)
     distance = np.empty(total)
     log_likelihood = np.empty(total)
-    c = 0
+    p = c = 0
     for i in range(len(count)):
-        for _ in range(count[i]):
-            k = piece[c]
+        first = p
+        p += count[i]
+        for q in range(first, p):
+            k = piece[q]
+            s = grid.segment[k]
             v = grid.vertex[k]
-            t = 1.0 - share[c] if grid.backward[k] else share[c]
-            segment[c] = grid.segment[k]
-            along[c] = min(measure[v] + t * (measure[v + 1] - measure[v]), grid.length_m[segment[c]])
-            distance[c] = np.sqrt(distance2[c])
+            t = 1.0 - share[q] if grid.backward[k] else share[q]
+            metres = min(measure[v] + t * (measure[v + 1] - measure[v]), grid.length_m[s])
+            if metres == 0.0 and _follows_other(s, piece[first:p], grid.segment, ends):
+                continue  # the same place as the end of that one, from where it can still be entered
+            segment[c] = s
+            along[c] = metres
+            distance[c] = np.sqrt(distance2[q])
             z = distance[c] / noise[i]
             log_likelihood[c] = max(-0.5 * z * z if z <= tail else -tail * (z - 0.5 * tail), -outlier)
             c += 1
         offsets[i + 1] = c
-    return offsets, segment, along, distance, log_likelihood
+    return offsets, segment[:c], along[:c], distance[:c], log_likelihood[:c]
+
+
+@njit(cache=True, nogil=True)
+def _follows_other(
+    s: int, others: Segments, owner: Segments, ends: tuple[Segments, Segments]
+) -> bool:  # pragma: no cover  (compiled)
+    """Return whether ``s`` starts where another candidate ends, which is then at least as near; twins do not count."""
+    seg_from, seg_to = ends
+    for piece in others:
+        before = owner[piece]
+        if seg_to[before] == seg_from[s] and seg_from[before] != seg_to[s]:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)

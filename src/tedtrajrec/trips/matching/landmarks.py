@@ -43,4 +43,7 @@ def _rim(network: RoadNetwork, graph: csr_array) -> NDArray[np.int64]:
     x, y = network.plane.to_xy(network.node_lon, network.node_lat)
     start = network.seg_from[main]
     angle = np.arange(LANDMARKS) * (2 * np.pi / LANDMARKS)
-    return main[np.argmax(np.outer(np.cos(angle), x[start]) + np.outer(np.sin(angle), y[start]), axis=1)]
+    out: NDArray[np.int64] = main[
+        np.argmax(np.outer(np.cos(angle), x[start]) + np.outer(np.sin(angle), y[start]), axis=1)
+    ]
+    return out

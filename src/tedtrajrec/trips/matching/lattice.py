@@ -2,10 +2,11 @@
 
 A *step* is a fix that the chain uses. From the candidates of one step to those of the next the log-weight is
 
-    - |route - straight| / (detour_m + detour_share x straight)  -  fast_weight x max(0, seconds / elapsed - fast)²
+    - |route - straight| / scale  -  fast_weight x max(0, seconds / elapsed - fast)²
+    scale = detour_m + min(detour_mps x elapsed, detour_share x straight)
 
-Only candidates within ``reach`` nats of the best one are continued, best first, and a route is sought no further than
-it could still come within ``reach`` of what a better candidate has already reached.
+where seconds is the free-flow time of the route. Only candidates within ``reach`` nats of the best one are continued,
+best first, and a route is sought no further than it could still come within ``reach`` of what is already reached.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ GOES_ON = 255
 
 STAND, FREE, NEVER = range(3)
 
-SLOW = 1.1
-RIVAL = 4.0
+SLOW = 1.1  # routes are sought up to this many times the cost of an average metre
+RIVAL = 4.0  # nats; a way to a candidate that is less likely than another by more is neglected
+FIRST_LOOK = 2.0  # nats
+EXACT = 100.0  # a reach beyond this asks for all transitions
 
 
 class Model(NamedTuple):
@@ -107,6 +110,7 @@ def build_lattice(
         np.empty(widest, np.int32),
         np.empty(widest, np.int32),
         np.empty(widest),
+        np.empty(widest),
         np.empty(widest, np.int64),
         np.empty((widest, widest)),
     )
@@ -118,7 +122,7 @@ def build_lattice(
         skipped = 0
         first_skipped = -1
         while True:
-            why = np.uint8(GOES_ON)
+            why = GOES_ON
             if i == end:
                 if first_skipped < 0:
                     break
@@ -133,7 +137,7 @@ def build_lattice(
             elif step >= 0 and time[i] - time[step_fix[step]] > model.longest_gap_s:
                 if first_skipped < 0:
                     first_skipped = i
-                why = np.uint8(BREAK_GAP)
+                why = BREAK_GAP
             else:
                 n_live = 0
                 first, last = offsets[i], offsets[i + 1]
@@ -151,8 +155,16 @@ def build_lattice(
                         score[first:last] = candidates.log_likelihood[first:last]
                     else:
                         broken[step] = GOES_ON
-                    _advance(candidates, work, n_live, offsets[step_fix[step]] if step >= 0 else 0, first, last, share,
-                             live[live_offset[n]:], weight[weight_offset[n]:])
+                    _advance(
+                        candidates,
+                        work,
+                        n_live,
+                        first,
+                        last,
+                        share,
+                        live[live_offset[n] :],
+                        weight[weight_offset[n] :],
+                    )
                     status[i] = MATCHED
                     step_fix[n], before[n] = i, step
                     live_offset[n + 1] = live_offset[n] + n_live
@@ -202,6 +214,7 @@ class Work(NamedTuple):
     room: Floats
     missing: Segments
     asked: Segments
+    asked_room: Floats
     reached: Floats  # score of the best way to each target, before its own likelihood
     order: Ints  # candidates of the step before, best first
     log_weight: Floats  # [live, target]
@@ -249,6 +262,7 @@ def connect(
     scale = model.detour_m + min(model.detour_mps * elapsed, model.detour_share * straight)
     fastest = model.top_speed_mps * (elapsed + 1.0) + 4.0 * noise
     back = backwards(model, noise)
+    rival = RIVAL if model.reach < EXACT else model.reach
 
     # Candidates of a by score, those within reach of the best.
     order = work.order
@@ -268,12 +282,13 @@ def connect(
     reached[:width] = -np.inf
     top = -np.inf  # score of the best of all targets so far
     any_route = False
-    for attempt in range(2):
-        full = straight + scale * model.reach
-        if attempt == 1:
+    for attempt in range(3):
+        # A first look with the best candidate alone tells how far the others, and longer routes, are worth a search.
+        full = straight + scale * min(FIRST_LOOK if attempt == 0 else np.inf, model.reach)
+        if attempt == 2:
             full = max(full, 2 * straight + model.longest_detour_m)
         full = min(full, fastest)
-        for k in range(n_live):
+        for k in range(n_live if attempt > 0 else 1):
             c = order[k]
             source = segment[c]
             rate = roads.cost[source] / roads.length[source]
@@ -281,7 +296,8 @@ def connect(
             for j in range(width):
                 target = segment[b0 + j]
                 # No further than a route could come within reach of the best there is, to this target or to any.
-                worth = score[c] - max(reached[j] - min(RIVAL, model.reach), top - candidates.log_likelihood[b0 + j] - model.reach)
+                least = max(reached[j] - rival, top - candidates.log_likelihood[b0 + j] - model.reach)
+                worth = score[c] - least
                 bound = SLOW * min(full, straight + scale * worth)
                 if target == source and along[b0 + j] >= along[c] - back:
                     room[j] = -1.0
@@ -293,7 +309,18 @@ def connect(
                     room[j] = bound - rest * rate - along[b0 + j] * roads.cost[target] / roads.length[target]
                     if room[j] < 0.0:
                         metres[j] = seconds[j] = np.inf
-            find_ways(roads, scratch, source, segment[b0:b1], room[:width], metres, seconds, work.missing, work.asked)
+            find_ways(
+                roads,
+                scratch,
+                source,
+                segment[b0:b1],
+                room[:width],
+                metres,
+                seconds,
+                work.missing,
+                work.asked,
+                work.asked_room,
+            )
             for j in range(width):
                 work.log_weight[k, j] = -np.inf
                 if metres[j] == np.inf:
@@ -316,7 +343,7 @@ def connect(
                     reached[j] = score[c] + log_weight
                     best[b0 + j] = c
                     top = max(top, reached[j] + candidates.log_likelihood[b0 + j])
-        if reached[:width].max() > -np.inf:
+        if attempt > 0 and top > -np.inf:
             break
     else:
         return 0, TOO_FAST if any_route or straight > fastest else NO_ROUTE
@@ -331,7 +358,6 @@ def _advance(
     candidates: Candidates,
     work: Work,
     n_live: int,
-    a0: int,
     first: int,
     last: int,
     share: Floats,
@@ -363,9 +389,7 @@ def _advance(
 
 
 @njit(cache=True, nogil=True)
-def smooth(
-    candidates: Candidates, lattice: Lattice
-) -> tuple[Floats, Ints]:  # pragma: no cover  (compiled)
+def smooth(candidates: Candidates, lattice: Lattice) -> tuple[Floats, Ints]:  # pragma: no cover  (compiled)
     """Return the probability of every candidate given all fixes of its chain [C], and the chosen ones of all steps [N].
 
     Chosen is the most likely path. Candidates of fixes that are no step have probability 0.

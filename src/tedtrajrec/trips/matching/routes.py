@@ -118,9 +118,21 @@ def drive(
             j, p = lattice.fix[n - 1], chosen[n - 1]
             source, was = candidates.segment[p], candidates.along[p]
             if segment != source or along < was - backwards(model, candidates.noise[i]):
+                # What is at the very end of a segment is at the start of the next; a route does not begin with an end.
+                at_end = was >= roads.length[source]
+                begins = lattice.before[n - 1] < 0
+                if at_end and begins:
+                    size -= 1
                 route, size = trace_way(roads, scratch, source, segment, route, size)
                 if len(enter) < len(route):
                     enter, leave = _longer(enter, len(route)), _longer(leave, len(route))
+                if at_end:
+                    if not begins:
+                        leave[at] = since
+                        at += 1
+                    enter[at] = since
+                    ahead = 0.0
+                    positions.segment[j], positions.along[j] = route[at], 0.0
             goal = size - 1
             odds = probability[c] * _share_from(lattice, candidates, n, p, c)
             for f in range(j + 1, i):
@@ -161,7 +173,9 @@ def _longer(values: NDArray[Any], room: int) -> NDArray[Any]:  # pragma: no cove
 
 
 @njit(cache=True, nogil=True)
-def _share_from(lattice: Lattice, candidates: Candidates, n: int, p: int, c: int) -> float:  # pragma: no cover  (compiled)
+def _share_from(
+    lattice: Lattice, candidates: Candidates, n: int, p: int, c: int
+) -> float:  # pragma: no cover  (compiled)
     """Return the probability that step ``n``, if at candidate ``c``, was reached from candidate ``p``."""
     first = candidates.offsets[lattice.fix[n]]
     width = candidates.offsets[lattice.fix[n] + 1] - first

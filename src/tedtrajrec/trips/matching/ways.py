@@ -3,9 +3,10 @@
 A *way* leads from the end of one segment to the start of another. It costs metres, more on slow roads and for U-turns;
 the cheapest is taken, and its metres and seconds are kept beside its cost. A search looks for many targets at once and
 visits only segments that can lie on a way to one of them within the bound: A* with landmarks, whose distances from and
-to every segment give a lower bound of what is left (see :mod:`tedtrajrec.trips.matching.landmarks`). All it settles goes into a table of pairs with one place for each hash: of
-two pairs that meet the later stays. The table never changes a result, only the time it takes, because what it holds is
-exact; so results do not depend on which thread matched what before.
+to every segment give a lower bound of what is left (see :mod:`tedtrajrec.trips.matching.landmarks`). All it settles
+goes into a table of pairs with one place for each hash: of two pairs that meet the later stays. The table never changes
+a result, only the time it takes, because what it holds is exact; so results do not depend on which thread matched what
+before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.splitmix import mixed
+from tedtrajrec.splitmix import mixed, unit
 from tedtrajrec.trips.matching.landmarks import LANDMARKS, landmark_costs
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,7 @@ Segments = NDArray[np.int32]
 
 PAIRS = 1 << 17  # places in the table of pairs, 36 bytes each
 LAST_STAMP = 2**30 - 1
+FAR = 1e9  # farther than any way
 UNIQUE = 1e-6  # share by which costs are varied, so that of equally long ways one is the cheapest in any search
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 SHIFT = np.uint64(64 - (PAIRS.bit_length() - 1))
@@ -75,7 +77,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float) -> Road
     segment = np.arange(network.n_segments)
     source = np.repeat(segment, np.diff(network.succ_offset))
     speed = network.speed_mps.astype(np.float64)
-    chance = (mixed(segment.astype(np.uint64)) >> np.uint64(11)) * 2.0**-53
+    chance = _chance(segment)
     cost = network.length_m * speed**-speed_power * (1 + UNIQUE * chance)
     cost *= network.length_m.sum() / cost.sum()
     turn_cost = np.where(network.succ == network.twin[source], u_turn_m, 0.0)
@@ -109,8 +111,17 @@ def new_scratch(n_segments: int, n_successors: int) -> Scratch:
     )
 
 
+@njit(cache=True, nogil=True)
+def _chance(numbers: Ints) -> Floats:  # pragma: no cover  (compiled)
+    """Return numbers of 0 to 1 that look random and depend on the given ones alone."""
+    out = np.empty(len(numbers))
+    for i in range(len(numbers)):
+        out[i] = unit(mixed(np.uint64(numbers[i])))
+    return out
+
+
 @njit(cache=True, nogil=True, inline="always")
-def _place(pair: int) -> np.uint64:  # pragma: no cover  (compiled)
+def _place(pair: np.int64) -> np.uint64:  # pragma: no cover  (compiled)
     return (np.uint64(pair) * GOLDEN) >> SHIFT
 
 
@@ -118,7 +129,7 @@ def _place(pair: int) -> np.uint64:  # pragma: no cover  (compiled)
 def _ahead(here: Floats, bounds: Floats) -> float:  # pragma: no cover  (compiled)
     """Return a lower bound of the cost from a segment to the nearest of the targets that ``bounds`` describes."""
     half = len(bounds) // 2
-    most = 0.0
+    most = -np.inf
     for k in range(half):
         most = max(most, here[k] - bounds[k], bounds[half + k] - here[half + k])
     return most
@@ -126,9 +137,13 @@ def _ahead(here: Floats, bounds: Floats) -> float:  # pragma: no cover  (compile
 
 @njit(cache=True, nogil=True)
 def _search(
-    roads: Roads, scratch: Scratch, source: int, targets: Segments, room: float
+    roads: Roads, scratch: Scratch, source: int, targets: Segments, room: Floats
 ) -> np.int32:  # pragma: no cover  (compiled)
-    """Settle ``targets`` (distinct) as far as ways of cost ``room`` reach; return the mark of settled segments."""
+    """Settle each of the ``targets`` (distinct) that a way of at most its ``room`` leads to.
+
+    Return the mark of settled segments. A segment's key is its cost plus the least, over the targets, of what is left
+    to the target minus its room: below 0 where it may lie on a way that is wanted.
+    """
     cost, metres, seconds, parent, mark, wanted, keys, items = scratch[:8]
     stamp = scratch.stamp[0] + 1
     if stamp > LAST_STAMP:
@@ -142,13 +157,16 @@ def _search(
     half = len(bounds) // 2
     bounds[:half] = -np.inf
     bounds[half:] = np.inf
-    for target in targets:
+    most = 0.0
+    for j in range(len(targets)):
+        target = targets[j]
         wanted[target] = stamp
+        # Rounding must not lose a way of exactly this cost; the caller compares exactly.
+        wide = room[j] + 1e-9 * (1.0 + room[j])
+        most = max(most, wide)
         for k in range(half):
-            bounds[k] = max(bounds[k], roads.landmarks[target, k])
-            bounds[half + k] = min(bounds[half + k], roads.landmarks[target, half + k])
-
-    room += 1e-9 * (1.0 + room)  # rounding must not lose a way of exactly this cost; the caller compares exactly
+            bounds[k] = max(bounds[k], roads.landmarks[target, k] + wide)
+            bounds[half + k] = min(bounds[half + k], roads.landmarks[target, half + k] - wide)
     left = len(targets)
     size = 0
     segment = source
@@ -158,11 +176,11 @@ def _search(
             follower = roads.succ[i]
             total = at_cost + roads.turn_cost[i]
             if mark[follower] < reached or (mark[follower] == reached and total < cost[follower]):
-                key = total + _ahead(roads.landmarks[follower], bounds)
-                if key <= room:
+                key = total + max(_ahead(roads.landmarks[follower], bounds), -most)
+                if key <= 0.0:
                     mark[follower] = reached
                     cost[follower] = total
-                    metres[follower] = at_metres
+                    metres[follower] = at_metres + roads.turn_cost[i]
                     seconds[follower] = at_seconds
                     parent[follower] = segment
                     size = push(keys, items, size, key, follower)
@@ -173,7 +191,7 @@ def _search(
         segment = items[0]
         size = pop(keys, items, size)
         mark[segment] = settled
-        pair = (np.int64(source) << 32) | segment
+        pair = (np.int64(source) << 32) | np.int64(segment)
         place = _place(pair)
         scratch.pair[place] = pair
         scratch.pair_way[place, 0] = cost[segment]
@@ -200,17 +218,18 @@ def find_ways(
     seconds: Floats,
     missing: Segments,
     asked: Segments,
+    asked_room: Floats,
 ) -> None:  # pragma: no cover  (compiled)
     """Fill in metres and seconds of the way from ``source`` to each target; inf where none costs at most its room.
 
-    A target whose room is negative is left as it is. ``missing`` and ``asked`` are working memory as long as targets.
+    A target whose room is negative is left as it is. ``missing``, ``asked`` and ``asked_room`` are working memory as
+    long as targets.
     """
     n = 0
-    most = 0.0
     for j in range(len(targets)):
         if room[j] < 0.0:
             continue
-        pair = (np.int64(source) << 32) | targets[j]
+        pair = (np.int64(source) << 32) | np.int64(targets[j])
         place = _place(pair)
         if scratch.pair[place] == pair:
             found = scratch.pair_way[place, 0]
@@ -228,11 +247,11 @@ def find_ways(
                 continue
         missing[n] = j
         asked[n] = targets[j]
+        asked_room[n] = room[j]
         n += 1
-        most = max(most, room[j])
     if n == 0:
         return
-    settled = _search(roads, scratch, source, asked[:n], most)
+    settled = _search(roads, scratch, source, asked[:n], asked_room[:n])
     for k in range(n):
         j = missing[k]
         target = targets[j]
@@ -242,11 +261,11 @@ def find_ways(
             seconds[j] = scratch.seconds[target] if near else np.inf
         else:
             metres[j] = seconds[j] = np.inf
-            pair = (np.int64(source) << 32) | target
+            pair = (np.int64(source) << 32) | np.int64(target)
             place = _place(pair)
             scratch.pair[place] = pair
             scratch.pair_way[place, 0] = np.inf
-            scratch.pair_way[place, 1] = most
+            scratch.pair_way[place, 1] = room[j]
             scratch.pair_way[place, 2] = 0.0
 
 
@@ -269,14 +288,14 @@ def trace_way(
         out[size] = segment
         size += 1
         if known:
-            pair = (np.int64(source) << 32) | segment
+            pair = (np.int64(source) << 32) | np.int64(segment)
             place = _place(pair)
             if scratch.pair[place] == pair and scratch.pair_way[place, 0] < np.inf:
                 segment = scratch.pair_parent[place]
                 continue
             wanted = np.empty(1, np.int32)
             wanted[0] = segment
-            _search(roads, scratch, source, wanted, np.inf)
+            _search(roads, scratch, source, wanted, np.full(1, FAR))
             known = False  # from here on the labels tell, which are those of the way to this segment
         segment = scratch.parent[segment]
     out[first:size] = out[first:size][::-1].copy()

@@ -1,0 +1,77 @@
+"""The chain against brute force: every path through small lattices is counted."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.routing import Router
+from tedtrajrec.trips.matching import lattice
+from tedtrajrec.trips.matching.config import MatchConfig
+from tedtrajrec.trips.matching.fixes import Candidates, choose_fixes, find_candidates
+from tedtrajrec.trips.matching.ways import new_roads, new_scratch
+
+CONFIG = MatchConfig(
+    noise_m=12.0, radius_m=30.0, radius_limit_m=30.0, thin=0.0, reach=500.0, speed_power=0.0, fast_weight=0.0, stand=0.0
+)
+
+
+def brute_force(
+    network: RoadNetwork, found: Candidates, x: NDArray[np.float64], y: NDArray[np.float64], config: MatchConfig
+) -> tuple[list[int], NDArray[np.float64]]:
+    """Return the best path and the probability of each candidate, from all paths."""
+    router = Router(network)
+    steps = [range(found.offsets[i], found.offsets[i + 1]) for i in range(len(x))]
+    ratio = found.along / network.length_m[found.segment]
+    log_weight = {}
+    for i in range(len(x) - 1):
+        straight = np.hypot(x[i + 1] - x[i], y[i + 1] - y[i])
+        scale = config.detour_m + min(config.detour_mps * 20.0, config.detour_share * straight)
+        for a, b in itertools.product(steps[i], steps[i + 1]):
+            route = router.distances(found.segment[a], ratio[a], found.segment[b], ratio[b])[0]
+            log_weight[a, b] = -abs(route - straight) / scale
+    total = np.zeros(len(found.segment))
+    best_path, best_score = [], -np.inf
+    for way in itertools.product(*steps):
+        score = found.log_likelihood[list(way)].sum() + sum(log_weight[p] for p in itertools.pairwise(way))
+        total[list(way)] += np.exp(score)
+        if score > best_score:
+            best_path, best_score = list(way), score
+    for step in steps:
+        total[step.start : step.stop] /= total[step.start : step.stop].sum()
+    return best_path, total
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    corner = tiny_city.plane.to_xy(tiny_city.node_lon[0], tiny_city.node_lat[0])
+    x = corner[0] + 100.0 * np.arange(1, 5) + rng.normal(0, 12, 4)  # near crossings, where there are most candidates
+    y = corner[1] + 300.0 + rng.normal(0, 12, 4)
+    time = 20 * np.arange(4)
+    offsets = np.array([0, 4])
+    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, offsets, CONFIG)
+    used = choose_fixes(x, y, time, offsets, found.noise, CONFIG.thin)
+    status = np.zeros(4, np.uint8)
+    chain = lattice.build_lattice(
+        new_roads(tiny_city, 0.0, 0.0),
+        new_scratch(tiny_city.n_segments, len(tiny_city.succ)),
+        lattice.new_model(CONFIG),
+        found,
+        (x, y, time),
+        offsets,
+        used,
+        status,
+    )
+    probability, chosen = lattice.smooth(found, chain)
+    best_path, expected = brute_force(tiny_city, found, x, y, CONFIG)
+    assert used.all()
+    assert len(found.segment) > 6
+    assert chosen.tolist() == best_path
+    np.testing.assert_allclose(probability, expected, atol=1e-4)  # costs are varied by 1e-6 so that no two are equal
+    np.testing.assert_allclose(np.add.reduceat(probability, found.offsets[:-1]), 1.0)
