@@ -24,7 +24,7 @@ def run(words, capsys):
 
 def test_version_and_help(capsys):
     assert run("--version", capsys).strip() == f"tedtrajrec {__version__}"
-    for verb in ("network build", "network info", "network plot", "simulate", "clean", "thin", "plot", "demo"):
+    for verb in ("network build", "network info", "network plot", "simulate", "clean", "match", "thin", "plot", "demo"):
         assert "Usage" in run(f"{verb} --help", capsys)
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from tedtrajrec import stages
 from tedtrajrec.data.sampling import thin_trips
-from tedtrajrec.errors import InputError, OutputError
+from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.trips.clean import clean_trips
 from tedtrajrec.trips.readers import iter_trips, read_trips
 from tedtrajrec.trips.simulate import simulate_trips
@@ -81,3 +81,24 @@ def test_rejects_never_take_the_place_of_trips(city, tmp_path, rejects):
         stages.clean_file(tmp_path / "t.parquet", tmp_path / "c.parquet", rejects=tmp_path / rejects)
     assert (tmp_path / "t.parquet").read_bytes() == raw
     assert not (tmp_path / "c.parquet").exists()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_matching_a_file_finds_where_simulated_trips_drove(city, tmp_path):
+    truth = read_trips(city / "trips.parquet")
+    summary = stages.match_file(city / "trips.parquet", tmp_path / "m.parquet", network=city / "network.npz")
+    matched = read_trips(tmp_path / "m.parquet")
+    assert matched.traj_id.tolist() == truth.traj_id.tolist()
+    found = matched.segment >= 0
+    assert sum(summary.status.values()) == truth.n_fixes
+    assert (matched.segment == truth.segment).mean() > 0.8
+    assert not np.ma.getmaskarray(matched.extra["matched_lon"])[found].any()
+    assert ((matched.extra["probability"] >= 0) & (matched.extra["probability"] <= 1)).all()
+    assert set(matched.extra["match_status"]) <= {"matched", "followed", "off_map", "no_route", "too_fast"}
+
+
+def test_matching_names_an_unknown_preset_and_a_wrong_noise(city, tmp_path):
+    with pytest.raises(ConfigError, match="no preset 'best'"):
+        stages.match_file(city / "trips.parquet", tmp_path / "m.csv", network=city / "network.npz", preset="best")
+    with pytest.raises(ConfigError, match="noise_m"):
+        stages.match_file(city / "trips.parquet", tmp_path / "m.csv", network=city / "network.npz", noise_m=-1.0)

@@ -186,6 +186,29 @@ def clean(
 
 
 @app.command()
+def match(
+    trips: Annotated[Path, typer.Argument(help="Trips, in order of time: CSV, Parquet, GeoParquet, GPX.")],
+    network: Network,
+    output: Output,
+    preset: Annotated[
+        Literal["default", "nk09", "song12"], typer.Option("--preset", help="Ours, or a published matcher.")
+    ] = "default",
+    noise: Annotated[
+        float | None, typer.Option("--noise", help="Error of a fix across the road in metres (default: estimated).")
+    ] = None,
+    columns: Columns = None,
+    timezone: TimeZone = None,
+) -> None:
+    """Match fixes to the road network: segment, ratio, distance and probability of each."""
+    from tedtrajrec.stages import match_file
+
+    summary = match_file(
+        trips, output, network=network, preset=preset, noise_m=noise, columns=_mapping(columns), timezone=timezone
+    )
+    typer.echo(f"{output}: {summary}")
+
+
+@app.command()
 def thin(
     trips: Annotated[Path, typer.Argument(help="Trips: CSV, Parquet, GeoParquet, GPX.")],
     output: Output,

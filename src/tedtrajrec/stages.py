@@ -6,9 +6,13 @@ Outputs appear only when the stage ends well.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from tedtrajrec.config import load_config
 from tedtrajrec.data.sampling import Rule, keep_share, thin_mask, trip_keys
@@ -17,9 +21,11 @@ from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
 from tedtrajrec.trips.cleaning.rejects import CleanSummary, RejectsFile
+from tedtrajrec.trips.match import STATUS, MatchConfig, Matched, Matcher
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.simulate import simulate_chunks
 from tedtrajrec.trips.simulation.config import SimulationConfig
+from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.writers import TripWriter, Written
 
 
@@ -107,6 +113,78 @@ def clean_file(
         if summary.trips_out == 0:
             raise InputError(f"nothing is left after cleaning:\n{summary}", file=source, remedy="Loosen the settings.")
     return summary
+
+
+@dataclass(frozen=True)
+class MatchSummary:
+    """How the fixes of a file were matched."""
+
+    trips: int
+    status: Mapping[str, int]  # fixes by status, see STATUS of the matcher
+    breaks: int  # places where the chain of a trip broke
+
+    def __str__(self) -> str:
+        fixes = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in self.status.items() if count)
+        return f"{self.trips:,} trips; fixes: {fixes}; {self.breaks:,} breaks"
+
+
+def match_file(
+    source: str | Path,
+    output: str | Path,
+    *,
+    network: str | Path,
+    preset: str = "default",
+    noise_m: float | None = None,
+    columns: Mapping[str, str] | None = None,
+    timezone: str | None = None,
+) -> MatchSummary:
+    """Match the trips of a file to a network and write them with what was found for each fix.
+
+    Beside the columns of the input, which a column of the same name would replace, every fix gets segment, ratio,
+    matched_lon, matched_lat, distance_m, osm_way_id, probability and match_status.
+
+    Parameters
+    ----------
+    source, output
+        Files of trips.
+    network
+        The road network.
+    preset
+        Settings of the matcher; see :meth:`MatchConfig.preset`.
+    noise_m
+        Standard deviation of a fix across the road; estimated for each trip if not given.
+    columns, timezone
+        As for :func:`tedtrajrec.read_trips`.
+    """
+    settings = MatchConfig.preset(preset)
+    if noise_m is not None:
+        settings = dataclasses.replace(settings, noise_m=noise_m)
+    matcher = Matcher(RoadNetwork.load(network), settings)
+    status: Counter[str] = Counter()
+    breaks = 0
+    with TripWriter(output) as writer:
+        for chunk in iter_trips(source, columns=columns, timezone=timezone):
+            found = matcher.match(chunk, show_progress=True)
+            writer.write(_with_match(chunk, found, matcher.network))
+            status.update({name: int((found.status == i).sum()) for i, name in enumerate(STATUS)})
+            breaks += int(np.maximum(np.diff(found.piece_offsets) - 1, 0).sum())
+    return MatchSummary(writer.written.trips, dict(status), breaks)
+
+
+def _with_match(trips: Trips, found: Matched, network: RoadNetwork) -> Trips:
+    matched = found.segment >= 0
+    way = np.zeros(trips.n_fixes, np.int64)
+    way[matched] = network.way_at(found.segment[matched], found.ratio[matched])
+    columns = {
+        "matched_lon": np.ma.MaskedArray(found.lon, ~matched),
+        "matched_lat": np.ma.MaskedArray(found.lat, ~matched),
+        "distance_m": np.ma.MaskedArray(found.distance_m, ~matched),
+        "osm_way_id": np.ma.MaskedArray(way, ~matched),
+        "probability": found.probability,
+        "match_status": np.array(STATUS)[found.status],
+    }
+    kept = {name: values for name, values in trips.trip_extra.items() if name not in columns}
+    return trips.replace(segment=found.segment, ratio=found.ratio, extra={**trips.extra, **columns}, trip_extra=kept)
 
 
 def thin_file(
