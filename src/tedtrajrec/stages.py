@@ -16,7 +16,7 @@ import numpy as np
 
 from tedtrajrec.config import load_config
 from tedtrajrec.data.sampling import Rule, keep_share, thin_mask, trip_keys
-from tedtrajrec.errors import InputError, OutputError
+from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
@@ -158,7 +158,10 @@ def match_file(
     """
     settings = MatchConfig.preset(preset)
     if noise_m is not None:
-        settings = dataclasses.replace(settings, noise_m=noise_m)
+        try:
+            settings = dataclasses.replace(settings, noise_m=noise_m)
+        except ValueError as error:
+            raise ConfigError(f"The noise is {noise_m} m: {error}.") from error
     matcher = Matcher(RoadNetwork.load(network), settings)
     status: Counter[str] = Counter()
     breaks = 0
