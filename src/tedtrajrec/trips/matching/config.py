@@ -32,15 +32,15 @@ class MatchConfig:
     thin: float = 3.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
 
     # From fix to fix
-    detour_m: float = 10.0  # scale of detours (route length minus straight distance): detour_m plus the lesser of
+    detour_m: float = 12.0  # scale of detours (route length minus straight distance): detour_m plus the lesser of
     detour_mps: float = 1.2  # this x elapsed seconds and
     detour_share: float = 0.3  # this x straight distance
-    speed_power: float = 0.7  # routes are the cheapest, where a metre costs 1 / speed ^ speed_power
+    speed_power: float = 1.0  # routes are the cheapest, where a metre costs 1 / speed ^ speed_power
     u_turn_m: float = 200.0  # what a U-turn adds to the length of a route, where the network has U-turns
     backwards: Backwards = "stand"  # backwards on one segment: standing still if within noise, free, or never
     stand: float = 6.0  # how far back counts as standing still, in noise_m
-    fast: float = 1.0  # free-flow time over elapsed time from where on a route becomes improbable
-    fast_weight: float = 10.0  # nats x (excess over fast)²
+    fast: float = 0.8  # free-flow time over elapsed time from where on a route becomes improbable
+    fast_weight: float = 15.0  # nats x (excess over fast)²
     too_fast: float = 3.0  # from where on it is barred
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says
 
@@ -48,7 +48,7 @@ class MatchConfig:
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
-    reach: float = 8.0  # nats; routes that are less likely than the best by more are not sought
+    reach: float = 6.0  # nats; routes that are less likely than the best by more are not sought
 
     def __post_init__(self) -> None:
         positive = (

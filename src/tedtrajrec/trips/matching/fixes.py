@@ -50,7 +50,7 @@ def find_candidates(
         nearest = np.full(len(x), np.inf)
         some = count > 0
         nearest[some] = np.sqrt(places[2][first[some]])
-        again = np.flatnonzero((nearest > reach / 2) & (reach < config.radius_limit_m))
+        again = np.flatnonzero((nearest > reach / 3) & (reach < config.radius_limit_m))
         if len(again) == 0:
             break
         reach[again] = np.minimum(2 * reach[again], config.radius_limit_m)

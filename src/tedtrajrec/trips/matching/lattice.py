@@ -34,8 +34,9 @@ GOES_ON = 255
 STAND, FREE, NEVER = range(3)
 
 SLOW = 1.1  # routes are sought up to this many times the cost of an average metre
-RIVAL = 4.0  # nats; a way to a candidate that is less likely than another by more is neglected
-FIRST_LOOK = 2.0  # nats
+RIVAL = 3.0  # nats; a way to a candidate that is less likely than another by more is neglected
+FIRST_LOOK = 3.0  # nats
+REACH_NOISE = 10.0  # noise_m that are added to the reach in metres, which is short where fixes are close
 EXACT = 100.0  # a reach beyond this asks for all transitions
 
 
@@ -262,14 +263,15 @@ def connect(
     scale = model.detour_m + min(model.detour_mps * elapsed, model.detour_share * straight)
     fastest = model.top_speed_mps * (elapsed + 1.0) + 4.0 * noise
     back = backwards(model, noise)
-    rival = RIVAL if model.reach < EXACT else model.reach
+    reach = model.reach + REACH_NOISE * noise / scale
+    rival = RIVAL if reach < EXACT else reach
 
     # Candidates of a by score, those within reach of the best.
     order = work.order
     top = score[a0:a1].max()
     n_live = 0
     for c in range(a0, a1):
-        if score[c] < top - model.reach:
+        if score[c] < top - reach:
             continue
         k = n_live
         while k > 0 and score[order[k - 1]] < score[c]:
@@ -284,7 +286,7 @@ def connect(
     any_route = False
     for attempt in range(3):
         # A first look with the best candidate alone tells how far the others, and longer routes, are worth a search.
-        full = straight + scale * min(FIRST_LOOK if attempt == 0 else np.inf, model.reach)
+        full = straight + scale * min(FIRST_LOOK if attempt == 0 else np.inf, reach)
         if attempt == 2:
             full = max(full, 2 * straight + model.longest_detour_m)
         full = min(full, fastest)
@@ -296,7 +298,7 @@ def connect(
             for j in range(width):
                 target = segment[b0 + j]
                 # No further than a route could come within reach of the best there is, to this target or to any.
-                least = max(reached[j] - rival, top - candidates.log_likelihood[b0 + j] - model.reach)
+                least = max(reached[j] - rival, top - candidates.log_likelihood[b0 + j] - reach)
                 worth = score[c] - least
                 bound = SLOW * min(full, straight + scale * worth)
                 if target == source and along[b0 + j] >= along[c] - back:
