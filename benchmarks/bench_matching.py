@@ -74,7 +74,9 @@ def run_porto500(peers: Path, fastmm: Any) -> None:  # noqa: ANN401
                 if name == "fastmm":
                     points, routes, seconds = _porto500_fastmm(fastmm, common.Set(str(work)), level, folder)
                 else:
-                    clock = {} if name == "ours" else {"fast_weight": 0.0, "too_fast": np.inf, "speed_power": 0.0}
+                    clock: dict[str, Any] = (
+                        {} if name == "ours" else {"fast_weight": 0.0, "too_fast": np.inf, "speed_power": 0.0}
+                    )
                     points, routes, seconds = _porto500_ours(network, rows, MatchConfig(noise_m=10.0, **clock))
                 common.save(name, level, str(work), points, routes, {"match_s": seconds})
         command = [sys.executable, str(peers / "evaluate.py"), str(work)]

@@ -20,7 +20,7 @@ from tedtrajrec.network.candidates import as_points
 from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
-from tedtrajrec.trips.matching import lattice, routes
+from tedtrajrec.trips.matching import lattice, routes, transitions
 from tedtrajrec.trips.matching.config import PRESETS, MatchConfig
 from tedtrajrec.trips.matching.fixes import choose_fixes, find_candidates
 from tedtrajrec.trips.matching.ways import Scratch, new_roads, new_scratch
@@ -71,7 +71,7 @@ class Matcher:
 
     Results do not depend on the number of workers, nor on the other trips matched with a trip.
 
-    Memory: about 70 bytes for each vertex of the network and 80 for each segment; for each thread 52 bytes a segment,
+    Memory: about 70 bytes for each vertex of the network and 210 for each segment; for each thread 52 bytes a segment,
     12 a successor and 5 MB for routes found before; for each fix about 90 bytes of result and 15 a segment driven.
 
     Parameters
@@ -88,7 +88,7 @@ class Matcher:
         self._grid = build_grid(network)
         self._roads = new_roads(network, self.config.u_turn_m, self.config.speed_power)
         self._lines = routes.Lines(network.geom_offset, *network.geom_xy, network.geom_along)
-        self._model = lattice.new_model(self.config)
+        self._model = transitions.new_model(self.config)
         self._scratch: list[Scratch] = []
 
     def match(self, trips: Trips, *, workers: int | None = None, show_progress: bool = False) -> Matched:

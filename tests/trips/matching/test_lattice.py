@@ -14,6 +14,7 @@ from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.matching import lattice
 from tedtrajrec.trips.matching.config import MatchConfig
 from tedtrajrec.trips.matching.fixes import Candidates, choose_fixes, find_candidates
+from tedtrajrec.trips.matching.transitions import new_model
 from tedtrajrec.trips.matching.ways import new_roads, new_scratch
 
 CONFIG = MatchConfig(
@@ -61,7 +62,7 @@ def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int) -> None
     chain = lattice.build_lattice(
         new_roads(tiny_city, 0.0, 0.0),
         new_scratch(tiny_city.n_segments, len(tiny_city.succ)),
-        lattice.new_model(CONFIG),
+        new_model(CONFIG),
         found,
         (x, y, time),
         offsets,

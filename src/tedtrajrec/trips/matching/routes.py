@@ -9,7 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.trips.matching.fixes import Candidates
-from tedtrajrec.trips.matching.lattice import FOLLOWED, GOES_ON, Lattice, Model, backwards
+from tedtrajrec.trips.matching.lattice import GOES_ON, Lattice
+from tedtrajrec.trips.matching.transitions import FOLLOWED, Model, backwards
 from tedtrajrec.trips.matching.ways import Roads, Scratch, trace_way
 
 Floats = NDArray[np.float64]
