@@ -1,0 +1,217 @@
+"""Transitions between the candidates of two fixes: how likely each is, and how far it is worth looking for a route.
+
+The log-weight of a transition is
+
+    - |route - straight| / scale  -  fast_weight x max(0, seconds / elapsed - fast)²
+    scale = detour_m + min(detour_mps x elapsed, detour_share x straight)
+
+where seconds is the free-flow time of the route. Only candidates within ``reach`` nats of the best one are continued,
+best first, and a route is sought no further than it could still come within ``reach`` of what is already reached.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tedtrajrec.trips.matching.config import MatchConfig
+from tedtrajrec.trips.matching.fixes import Candidates
+from tedtrajrec.trips.matching.ways import Roads, Scratch, find_ways
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Segments = NDArray[np.int32]
+
+MATCHED, FOLLOWED, OFF_MAP, NO_ROUTE, TOO_FAST = range(5)  # status of a fix; the last three are unmatched
+
+STAND, FREE, NEVER = range(3)
+
+SLOW = 1.1  # routes are sought up to this many times the cost of an average metre
+RIVAL = 3.0  # nats; a way to a candidate that is less likely than another by more is neglected
+FIRST_LOOK = 3.0  # nats
+REACH_NOISE = 10.0  # noise_m that are added to the reach in metres, which is short where fixes are close
+EXACT = 100.0  # a reach beyond this asks for all transitions
+
+
+class Model(NamedTuple):
+    """The settings of the chain as compiled code takes them."""
+
+    detour_m: float
+    detour_share: float
+    detour_mps: float
+    longest_detour_m: float
+    backwards: int
+    stand: float
+    fast: float
+    fast_weight: float
+    too_fast: float
+    top_speed_mps: float
+    most_skipped: int
+    longest_gap_s: float
+    reach: float
+
+
+class Work(NamedTuple):
+    """Working memory of one step, as long as the widest step of a chunk."""
+
+    metres: Floats
+    seconds: Floats
+    room: Floats
+    missing: Segments
+    asked: Segments
+    asked_room: Floats
+    reached: Floats  # score of the best way to each target, before its own likelihood
+    order: Ints  # candidates of the step before, best first
+    log_weight: Floats  # [live, target]
+
+
+def new_model(config: MatchConfig) -> Model:
+    """Return the settings for compiled code."""
+    values = {name: getattr(config, name) for name in Model._fields if name != "backwards"}
+    return Model(backwards=("stand", "free", "never").index(config.backwards), **values)
+
+
+@njit(cache=True, nogil=True)
+def new_work(widest: int) -> Work:  # pragma: no cover  (compiled)
+    """Return working memory for steps of at most ``widest`` candidates."""
+    return Work(
+        np.empty(widest),
+        np.empty(widest),
+        np.empty(widest),
+        np.empty(widest, np.int32),
+        np.empty(widest, np.int32),
+        np.empty(widest),
+        np.empty(widest),
+        np.empty(widest, np.int64),
+        np.empty((widest, widest)),
+    )
+
+
+@njit(cache=True, nogil=True)
+def backwards(model: Model, noise: float) -> float:  # pragma: no cover  (compiled)
+    """Return how many metres a candidate may lie behind the one before it on the same segment."""
+    if model.backwards == NEVER:
+        return 0.0
+    return model.stand * noise if model.backwards == STAND else np.inf
+
+
+@njit(cache=True, nogil=True)
+def connect(
+    roads: Roads,
+    scratch: Scratch,
+    model: Model,
+    candidates: Candidates,
+    fixes: tuple[Floats, Floats, Ints],
+    a: int,
+    b: int,
+    score: Floats,
+    best: Ints,
+    work: Work,
+) -> tuple[int, int]:  # pragma: no cover  (compiled)
+    """Weigh all transitions from fix ``a`` to fix ``b``: fill in score and best of b, order and log_weight of ``work``.
+
+    Return the number of candidates of a that were continued, and where none leads on (0) why not.
+    """
+    x, y, time = fixes
+    segment, along, noise = candidates.segment, candidates.along, candidates.noise[b]
+    a0, a1 = candidates.offsets[a], candidates.offsets[a + 1]
+    b0, b1 = candidates.offsets[b], candidates.offsets[b + 1]
+    width = b1 - b0
+    straight = np.sqrt((x[b] - x[a]) ** 2 + (y[b] - y[a]) ** 2)
+    elapsed = float(time[b] - time[a])
+    scale = model.detour_m + min(model.detour_mps * elapsed, model.detour_share * straight)
+    fastest = model.top_speed_mps * (elapsed + 1.0) + 4.0 * noise
+    back = backwards(model, noise)
+    reach = model.reach + REACH_NOISE * noise / scale
+    rival = RIVAL if reach < EXACT else reach
+
+    # Candidates of a by score, those within reach of the best.
+    order = work.order
+    top = score[a0:a1].max()
+    n_live = 0
+    for c in range(a0, a1):
+        if score[c] < top - reach:
+            continue
+        k = n_live
+        while k > 0 and score[order[k - 1]] < score[c]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = c
+        n_live += 1
+
+    metres, seconds, room, reached = work.metres, work.seconds, work.room, work.reached
+    reached[:width] = -np.inf
+    top = -np.inf  # score of the best of all targets so far
+    any_route = False
+    for attempt in range(3):
+        # A first look with the best candidate alone tells how far the others, and longer routes, are worth a search.
+        full = straight + scale * min(FIRST_LOOK if attempt == 0 else np.inf, reach)
+        if attempt == 2:
+            full = max(full, 2 * straight + model.longest_detour_m)
+        full = min(full, fastest)
+        for k in range(n_live if attempt > 0 else 1):
+            c = order[k]
+            source = segment[c]
+            rate = roads.cost[source] / roads.length[source]
+            rest = roads.length[source] - along[c]
+            for j in range(width):
+                target = segment[b0 + j]
+                # No further than a route could come within reach of the best there is, to this target or to any.
+                least = max(reached[j] - rival, top - candidates.log_likelihood[b0 + j] - reach)
+                worth = score[c] - least
+                bound = SLOW * min(full, straight + scale * worth)
+                if target == source and along[b0 + j] >= along[c] - back:
+                    room[j] = -1.0
+                    metres[j] = along[b0 + j] - along[c]
+                    if metres[j] < 0.0:
+                        metres[j] = 0.0 if model.backwards == STAND else -metres[j]
+                    seconds[j] = metres[j] * roads.seconds[source] / roads.length[source]
+                else:
+                    room[j] = bound - rest * rate - along[b0 + j] * roads.cost[target] / roads.length[target]
+                    if room[j] < 0.0:
+                        metres[j] = seconds[j] = np.inf
+            find_ways(
+                roads,
+                scratch,
+                source,
+                segment[b0:b1],
+                room[:width],
+                metres,
+                seconds,
+                work.missing,
+                work.asked,
+                work.asked_room,
+            )
+            for j in range(width):
+                work.log_weight[k, j] = -np.inf
+                if metres[j] == np.inf:
+                    continue
+                target = segment[b0 + j]
+                if room[j] >= 0.0:
+                    metres[j] += rest + along[b0 + j]
+                    seconds[j] += rest * roads.seconds[source] / roads.length[source]
+                    seconds[j] += along[b0 + j] * roads.seconds[target] / roads.length[target]
+                any_route = True
+                # Noise may have lengthened the route by two noise_m, and clocks count whole seconds.
+                pace = seconds[j] * max(1.0 - 2.0 * noise / max(metres[j], 1e-9), 0.0) / (elapsed + 1.0)
+                if pace > model.too_fast or metres[j] > fastest:
+                    continue
+                log_weight = -abs(metres[j] - straight) / scale
+                if pace > model.fast:
+                    log_weight -= model.fast_weight * (pace - model.fast) ** 2
+                work.log_weight[k, j] = log_weight
+                if score[c] + log_weight > reached[j]:
+                    reached[j] = score[c] + log_weight
+                    best[b0 + j] = c
+                    top = max(top, reached[j] + candidates.log_likelihood[b0 + j])
+        if attempt > 0 and top > -np.inf:
+            break
+    else:
+        return 0, TOO_FAST if any_route or straight > fastest else NO_ROUTE
+    for j in range(width):
+        score[b0 + j] = reached[j] + candidates.log_likelihood[b0 + j]
+    score[b0:b1] -= score[b0:b1].max()
+    return n_live, MATCHED
