@@ -10,7 +10,9 @@ for "unknown", and U-turns are allowed at every node. The last table matches sim
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
+import itertools
 import os
 import resource
 import shutil
@@ -32,7 +34,7 @@ from tedtrajrec.trips.table import Trips
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 LEVELS = ("100", "25", "12")
-FASTMM = {"max_candidates": 8, "candidate_search_radius": 50.0, "gps_error": 10.0, "reverse_tolerance": 20.0}
+FASTMM = {"max_candidates": 8, "candidate_search_radius": 50.0, "gps_error": 10.0}
 MatchTrack = Callable[[Any, Any, Any, Any, Any, float], tuple[list[int], Any]]
 
 
@@ -74,10 +76,10 @@ def run_porto500(peers: Path, fastmm: Any) -> None:  # noqa: ANN401
                 if name == "fastmm":
                     points, routes, seconds = _porto500_fastmm(fastmm, common.Set(str(work)), level, folder)
                 else:
-                    clock: dict[str, Any] = (
-                        {} if name == "ours" else {"fast_weight": 0.0, "too_fast": np.inf, "speed_power": 0.0}
-                    )
-                    points, routes, seconds = _porto500_ours(network, rows, MatchConfig(noise_m=10.0, **clock))
+                    config = MatchConfig(noise_m=10.0)
+                    if name != "ours":
+                        config = dataclasses.replace(config, fast_weight=0.0, too_fast=np.inf, speed_power=0.0)
+                    points, routes, seconds = _porto500_ours(network, rows, config)
                 common.save(name, level, str(work), points, routes, {"match_s": seconds})
         command = [sys.executable, str(peers / "evaluate.py"), str(work)]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(peers)})
@@ -173,23 +175,38 @@ def fastmm_functions(fastmm: Any, folder: str) -> tuple[Callable[[Any], Any], Ma
     """Return prepare and match of fastmm for the given script."""
 
     def prepare(net: Any) -> Any:  # noqa: ANN401
+        # Arcs are joined to chains between junctions: its table of node pairs would not fit otherwise.
         roads = fastmm.Network()
-        for arc in np.unique(net.canon).tolist():
-            u, v = int(net.a[arc]), int(net.b[arc])
-            if u != v:
-                roads.add_edge(arc, u, v, [(net.x[u], net.y[u]), (net.x[v], net.y[v])])
+        chains: list[tuple[Any, Any]] = []  # arcs of each edge, and metres to their ends
+        for nodes, two_way in net.chains():
+            for line in (nodes, nodes[::-1]) if two_way else (nodes,):
+                roads.add_edge(len(chains), line[0], line[-1], [(net.x[n], net.y[n]) for n in line])
+                arcs = np.array([net.id[pair] for pair in itertools.pairwise(line)])
+                piece = np.hypot(np.diff(net.x[line]), np.diff(net.y[line]))
+                chains.append((arcs, np.concatenate([[0.0], np.cumsum(piece)])))
         roads.finalize()
-        return fastmm.FastMapMatch(
+        matcher = fastmm.FastMapMatch(
             roads, fastmm.TransitionMode.SHORTEST, max_distance_between_candidates=6000.0, cache_dir=folder
         )
+        return matcher, chains
 
-    def match(matcher: Any, net: Any, lon: Any, lat: Any, t: Any, step: float) -> tuple[list[int], Any]:  # noqa: ANN401, ARG001
+    def match(context: Any, net: Any, lon: Any, lat: Any, t: Any, step: float) -> tuple[list[int], Any]:  # noqa: ANN401, ARG001
+        matcher, chains = context
         x, y = net.xy(lon, lat)
         trajectory = fastmm.Trajectory.from_xyt_tuples(list(zip(x, y, t, strict=True)))
         start = time.process_time()
         result = matcher.match(trajectory, **FASTMM)
         seconds = time.process_time() - start
-        return _read_fastmm(result)[1], (len(result.subtrajectories), seconds)
+        route: list[int] = []
+        for part in result.subtrajectories:
+            for piece in part.segments:
+                edges = [edge.edge_id for edge in piece.edges]
+                for k, edge in enumerate(edges):
+                    arcs, along = chains[edge]
+                    low = piece.p0.offset_from_start_of_edge if k == 0 else 0.0
+                    high = piece.p1.offset_from_start_of_edge if k == len(edges) - 1 else along[-1]
+                    route += arcs[(along[1:] > low) & (along[:-1] < high)].tolist()
+        return route, (len(result.subtrajectories), seconds)
 
     return prepare, match
 
