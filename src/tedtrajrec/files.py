@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,39 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; on success it takes that name, on failure it is removed.
+
+    Parameters
+    ----------
+    path
+        The folder to be made; it must not exist, or be empty. Missing parent folders are created.
+
+    Raises
+    ------
+    OutputError
+        If the place is taken or cannot be written to.
+    """
+    path = Path(path)
+    beside = path.parent / f".{secrets.token_hex(4)}-{path.name}"
+    try:
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        if path.exists():
+            raise OutputError(f"{path} exists already; remove it or give another name.")
+        beside.mkdir(parents=True)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+    try:
+        yield beside
+        beside.rename(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def existing_file(path: str | Path, what: str) -> Path:

@@ -126,6 +126,20 @@ def thin_trips(
     return trips.keep_fixes(mask)
 
 
+def draw_observed(
+    trips: Trips, keep: str | float | Fraction, *, seed: int = 0, rule: Rule = "exact", epoch: int = 0
+) -> Mask:
+    """Return which steps of prepared trips are observed [N], drawn among those that have a fix."""
+    has_fix = ~np.isnan(trips.lon)
+    before = np.concatenate([[0], np.cumsum(has_fix)])
+    chosen = thin_mask(
+        before[trips.offsets], keep, seed=seed, trip_key=trip_keys(trips.traj_id), rule=rule, epoch=epoch
+    )
+    mask = np.zeros(trips.n_fixes, np.bool_)
+    mask[has_fix] = chosen
+    return mask
+
+
 def effective_share(mask: Mask, offsets: NDArray[np.int64]) -> float:
     """Return the share of fixes that are observed, as the mean over trips; ends make it larger than the nominal one.
 

@@ -1,0 +1,1 @@
+"""Recovery methods: one file is one method, behind one contract."""

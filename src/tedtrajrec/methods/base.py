@@ -1,0 +1,132 @@
+"""The contract of a method: from sparse fixes to positions at every step."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from tedtrajrec.config import from_dict, to_dict
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.errors import InputError
+from tedtrajrec.files import existing_file, replacing
+from tedtrajrec.network.roadnet import RoadNetwork
+
+Settings = TypeVar("Settings")
+Arrays = dict[str, NDArray[Any]]
+
+
+class Recovered(NamedTuple):
+    """Positions at the steps of a batch; what lies in the padding has no meaning."""
+
+    segment: Tensor  # [B, n] int64; -1 where the method has no answer
+    ratio: Tensor  # [B, n] float32, 0..1
+    log_prob: Tensor  # [B, n] float32, of the segment; NaN where the method gives none
+
+
+@dataclass(frozen=True)
+class NoConfig:
+    """The settings of a method that has none."""
+
+
+class Method(ABC, Generic[Settings]):
+    """A way to recover trips on one road network.
+
+    Parameters
+    ----------
+    network
+        The road network of the trips.
+    config
+        Its settings; the defaults of :attr:`Config` if not given.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Any]] = NoConfig
+
+    def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
+        self.network = network
+        self.config: Settings = self.Config() if config is None else config
+
+    def precompute(self, dataset: Dataset) -> None:
+        """Learn tables from the training trips of a dataset, and from nothing else of it."""
+
+    @abstractmethod
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the position at every step; a trip's result does not depend on the others of the batch."""
+
+    def state(self) -> Arrays:
+        """Return all that :meth:`precompute` learned."""
+        return {}
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what :meth:`state` returned."""
+        if state:
+            raise ValueError(f"{self.name} has no state")
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` to a folder."""
+        folder = Path(folder)
+        with replacing(folder / "model.safetensors") as path:
+            save_file({name: np.ascontiguousarray(array) for name, array in self.state().items()}, path)
+        described = {"method": self.name, "network": self.network.hash, "config": to_dict(self.config)}
+        with replacing(folder / "config.json") as path:
+            path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path, network: RoadNetwork) -> Self:
+        """Read what :meth:`save` wrote; the network must be the one it was made for."""
+        described = read_description(folder)
+        file = Path(folder) / "config.json"
+        if described["method"] != cls.name:
+            raise InputError(f"this is {described['method']}, not {cls.name}", file=file)
+        if described["network"] != network.hash:
+            raise InputError(
+                f"this was made for network {described['network']}, not for {network.hash}",
+                file=file,
+                remedy="Use the network.npz of the dataset it was trained on.",
+            )
+        method = cls(network, from_dict(cls.Config, described["config"]))
+        weights = existing_file(Path(folder) / "model.safetensors", "the tables of a method")
+        try:
+            method.restore(load_file(weights))
+        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            raise InputError(f"this does not hold the tables of {cls.name} ({error})", file=weights) from error
+        return method
+
+
+def read_description(folder: str | Path) -> dict[str, Any]:
+    """Return what ``config.json`` of a saved method says: method, network and config."""
+    file = existing_file(Path(folder) / "config.json", "the description of a saved method")
+    try:
+        described: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"this does not describe a saved method ({error})", file=file) from error
+    if not (isinstance(described, dict) and {"method", "network", "config"} <= described.keys()):
+        raise InputError("method, network or config is missing", file=file)
+    return described
+
+
+def as_recovered(
+    batch: Batch, segment: NDArray[np.int32], ratio: NDArray[np.float64], log_prob: NDArray[np.float64] | None = None
+) -> Recovered:
+    """Return ragged positions, one for each real step of a batch in order, as padded tensors."""
+    mask = batch.step_mask.cpu()
+
+    def pad(values: NDArray[Any], dtype: torch.dtype, fill: float) -> Tensor:
+        out = torch.full(mask.shape, fill, dtype=dtype)
+        out[mask] = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+        return out
+
+    chance = np.full(len(segment), np.nan) if log_prob is None else log_prob
+    answer = np.where(segment >= 0, ratio, 0.0)
+    return Recovered(pad(segment, torch.int64, -1), pad(answer, torch.float32, 0), pad(chance, torch.float32, np.nan))

@@ -1,0 +1,45 @@
+"""The methods by name; a new one is one file and one line here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tedtrajrec.config import load_config
+from tedtrajrec.errors import ConfigError
+from tedtrajrec.methods.base import Method, read_description
+from tedtrajrec.network.roadnet import RoadNetwork
+
+METHODS = {
+    "linear_hmm": "LinearHmm",
+    "route_hmm": "RouteHmm",
+    "lookup": "Lookup",
+}
+"""Name of the method, which is also its module here, and of its class. A module loads when it is first used."""
+
+
+def method_class(name: str) -> type[Method[Any]]:
+    """Return the class of a method."""
+    if name not in METHODS:
+        raise ConfigError(f"There is no method '{name}'. Known: {', '.join(METHODS)}.")
+    found: type[Method[Any]] = getattr(importlib.import_module(f"tedtrajrec.methods.{name}"), METHODS[name])
+    return found
+
+
+def make_method(name: str, network: RoadNetwork, overrides: Iterable[str] = ()) -> Method[Any]:
+    """Return a new method with its default settings and the given ``key=value`` overrides."""
+    cls = method_class(name)
+    return cls(network, load_config(cls.Config, None, overrides))
+
+
+def load_method(folder: str | Path, network: RoadNetwork) -> Method[Any]:
+    """Return a saved method."""
+    return method_class(read_description(folder)["method"]).load(folder, network)
+
+
+def describe_methods() -> dict[str, str]:
+    """Return the first line of the documentation of every method."""
+    return {name: (inspect.getdoc(method_class(name)) or "").split("\n")[0] for name in METHODS}
