@@ -13,7 +13,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.routing import Routes
 from tedtrajrec.trips.match import Matched
 from tedtrajrec.trips.table import Trips
 
@@ -84,6 +86,36 @@ def tracks_of(trips: Trips, matched: Matched) -> Tracks:
         raise ValueError("the routes do not lead through the matched fixes")
     offsets = np.searchsorted(knot, trips.offsets).astype(np.int64)
     return Tracks(offsets, time, segment, matched.ratio[knot], piece, place, matched.route_segment)
+
+
+def tracks_along(
+    offsets: Ints, time: Floats, segment: Segments, ratio: Floats, joined: NDArray[np.bool_], routes: Routes
+) -> Tracks:
+    """Return tracks through given positions along given routes.
+
+    Parameters
+    ----------
+    offsets, time, segment, ratio
+        The knots; see :class:`Tracks`.
+    joined
+        Which knots are reached from the one before by one of the routes [K]; at all others a piece begins.
+    routes
+        For each joined knot in order, the route that leads to it; where there is none, a piece begins too.
+    """
+    length = np.diff(routes.offsets)
+    count = np.zeros(len(time), np.int64)
+    count[joined] = length - 1
+    starts = ~joined
+    starts[joined] = length == 0
+    count[starts] = 1
+    place = np.cumsum(count) - 1
+    route = np.repeat(segment, count)  # right where a piece begins
+    onto = np.flatnonzero(~starts)
+    chosen = length > 0
+    route[ranges(place[onto - 1] + 1, count[onto])] = routes.segment[
+        ranges(routes.offsets[:-1][chosen] + 1, count[onto])
+    ]
+    return Tracks(offsets, time, segment, ratio, np.cumsum(starts) - 1, place, route)
 
 
 def positions_on_tracks(
