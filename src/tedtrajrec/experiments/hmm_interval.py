@@ -196,6 +196,7 @@ def write_rows(rows: Sequence[Row], dataset: Dataset, path: str | Path) -> None:
         "dataset": dataset.path.resolve().name,
         "source": dataset.info.source,
         "network_hash": dataset.info.network_hash,
+        "truth": dataset.info.config.get("truth"),
         "note": _NOTE,
         "paper": {"dataset": "Shanghai", "preset": "song12", "accuracy": {str(s): value for s, value in PAPER.items()}},
         "rows": [asdict(row) for row in rows],
