@@ -1,9 +1,7 @@
-"""Popular routes: those that past trips make likely, also where the map lacks a road that they drove.
+"""Popular routes: those that past trips make likely.
 
 A route costs -log p(next | current) for every turn and 1 for every ``metres`` driven. The probabilities come from
-counts of past drives, smoothed so that every turn of the map stays possible. Where at least two past trips leapt from
-one segment to another without any route that could be driven in the time, there is a *link* between the two: the map
-lacks a road there. A route over a link is one that the map does not have, and costs the straight way besides.
+counts of past drives, smoothed so that every turn of the map stays possible.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.methods.drives import Drives
+from tedtrajrec.methods.links import Links
 from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -29,50 +28,31 @@ PAIRS_PER_PART = 64
 U_TURN = 0.1  # of the prior weight of another turn
 
 
-class Turns(NamedTuple):
-    """How often past trips went from one segment to another: all turns of the map, and links that it lacks."""
-
-    offset: Ints  # [S+1]
-    target: Segments  # [E] those of one segment in rising order
-    count: Floats  # [E]
-    is_link: NDArray[np.bool_]  # [E]
-
-
-def count_turns(network: RoadNetwork, drives: Drives, *, least_trips: int = 2) -> Turns:
-    """Return how often each turn of the network was taken.
+def count_turns(network: RoadNetwork, drives: Drives, links: Links | None = None) -> Ints:
+    """Return how often each turn of the network was taken, in the order of ``network.succ`` [E].
 
     Parameters
     ----------
     network
-        The road network.
+        The road network, with the links if there are any (:func:`~tedtrajrec.methods.links.with_links`).
     drives
         Of training trips, see :func:`~tedtrajrec.methods.drives.drives_of`.
-    least_trips
-        A leap makes a link when so many trips made it.
+    links
+        Where the network has links: a leap that has one took the turns onto it and off it.
     """
     n = network.n_segments
-    source = np.repeat(np.arange(n), np.diff(network.succ_offset))
-    mapped = source * n + network.succ
+    turn = np.repeat(np.arange(n), np.diff(network.succ_offset)) * n + network.succ
+    order = np.argsort(turn)
     goes_on = np.diff(drives.drive_of) == 0
-    taken = drives.segment[:-1][goes_on] * np.int64(n) + drives.segment[1:][goes_on]
-    leaps = np.unique(np.column_stack([drives.leap_from * np.int64(n) + drives.leap_to, drives.leap_trip]), axis=0)
-    linked, trips = np.unique(leaps[:, 0], return_counts=True)
-    linked = np.setdiff1d(linked[trips >= least_trips], mapped)
-
-    turn = np.unique(np.concatenate([mapped, linked]))
-    driven, times = np.unique(
-        np.concatenate([taken, drives.leap_from * np.int64(n) + drives.leap_to]), return_counts=True
-    )
-    place = np.searchsorted(turn, driven).clip(max=len(turn) - 1)
-    count = np.zeros(len(turn))
-    known = turn[place] == driven
-    count[place[known]] = times[known]
-    return Turns(
-        offset=np.searchsorted(turn, np.arange(n + 1) * n).astype(np.int64),
-        target=(turn % n).astype(np.int32),
-        count=count,
-        is_link=np.isin(turn, linked),
-    )
+    taken = [drives.segment[:-1][goes_on] * np.int64(n) + drives.segment[1:][goes_on]]
+    if links is not None and len(links.source):
+        pair = links.source * np.int64(n) + links.target
+        leap = drives.leap_from * np.int64(n) + drives.leap_to
+        place = np.searchsorted(pair, leap).clip(max=len(pair) - 1)
+        known = pair[place] == leap
+        link = n - len(pair) + place[known]
+        taken += [drives.leap_from[known] * np.int64(n) + link, link * n + drives.leap_to[known]]
+    return np.bincount(order[np.searchsorted(turn, np.concatenate(taken), sorter=order)], minlength=len(turn))
 
 
 class PopularRouter:
@@ -82,35 +62,32 @@ class PopularRouter:
     ----------
     network
         The road network.
-    turns
-        What past trips did, see :func:`count_turns`.
+    turn_count
+        How often each turn was taken [E], see :func:`count_turns`.
     metres
         How many metres cost as much as a turn of probability 1/e.
     prior
-        How many drives the even choice among the turns of the map counts for; U-turns have a tenth of the others.
+        How many drives the even choice among the turns counts for; U-turns have a tenth of the others.
     """
 
-    def __init__(self, network: RoadNetwork, turns: Turns, *, metres: float = 300.0, prior: float = 2.0) -> None:
+    def __init__(self, network: RoadNetwork, turn_count: Ints, *, metres: float = 300.0, prior: float = 8.0) -> None:
         self.network = network
-        self.turns = turns
-        source = np.repeat(np.arange(network.n_segments), np.diff(turns.offset))
-        weight = np.where(turns.is_link, 0.0, np.where(turns.target == network.twin[source], U_TURN, 1.0))
-        even = weight / np.maximum(np.bincount(source, weight, network.n_segments), 1.0)[source]
-        total = np.bincount(source, turns.count, network.n_segments)
-        likely = (turns.count + prior * even) / (total + prior)[source]
+        n = network.n_segments
+        source = np.repeat(np.arange(n), np.diff(network.succ_offset))
+        weight = np.where(network.succ == network.twin[source], U_TURN, 1.0)
+        even = weight / np.bincount(source, weight, n)[source]
+        likely = (turn_count + prior * even) / (np.bincount(source, turn_count, n) + prior)[source]
         x, y = network.plane.to_xy(network.node_lon, network.node_lat)
-        start = np.column_stack([x[network.seg_from], y[network.seg_from]])
-        end = np.column_stack([x[network.seg_to], y[network.seg_to]])
-        jump = np.where(turns.is_link, np.hypot(*(end[source] - start[turns.target]).T), 0.0)
-        straight = np.hypot(*(end - start).T)
-        detour = np.divide(network.length_m, straight, out=np.full(len(straight), np.inf), where=straight > 0).min()
+        start_x, start_y = x[network.seg_from], y[network.seg_from]
+        straight = np.hypot(x[network.seg_to] - start_x, y[network.seg_to] - start_y)
+        detour = np.divide(network.length_m, straight, out=np.full(n, np.inf), where=straight > 0).min()
         self._graph = _Graph(
-            turns.offset,
-            turns.target,
-            -np.log(likely) + jump / metres,
+            network.succ_offset,
+            network.succ,
+            -np.log(likely),
             network.length_m / metres,
-            np.ascontiguousarray(start[:, 0]),
-            np.ascontiguousarray(start[:, 1]),
+            start_x,
+            start_y,
             float(min(detour, 1.0)) * (1 - 1e-9) / metres,
         )
         self._scratch: list[_Scratch] = []
@@ -127,7 +104,7 @@ class PopularRouter:
         """Return the most popular route from each position a to its position b.
 
         As with :class:`~tedtrajrec.network.routing.Router`, forwards on one segment the route is that segment, and
-        backwards it comes round to it again. The distance is that on segments; the jump of a link is not driven.
+        backwards it comes round to it again.
 
         Parameters
         ----------
@@ -147,41 +124,25 @@ class PopularRouter:
         length = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths, _ in found)])
         gap = np.concatenate([np.zeros(0), *(costs for _, _, costs in found)])
 
-        count = np.ones(len(a), np.int64)
+        count = np.ones(len(a), np.int64)  # forwards on one segment the route is that segment
         count[asked] = length[which]
         offsets = np.concatenate([[0], np.cumsum(count)])
         segment = np.repeat(a.astype(np.int32), count)
         into = ranges(offsets[asked], count[asked])
         segment[into] = chain[ranges((np.cumsum(length) - length)[which], count[asked])]
 
-        def ends(whole: Floats) -> Floats:
-            direct = (to_b - from_a) * whole[a]
-            apart = (1 - from_a) * whole[a] + to_b * whole[b]
-            is_apart = np.zeros(len(a), bool)
-            is_apart[asked] = True
-            return np.where(is_apart, apart, direct)
-
-        between = np.zeros(len(a))
-        between[asked] = gap[which]
-        length_m = self.network.length_m
-        inner = np.bincount(np.repeat(np.arange(len(a)), count), length_m[segment], len(a))
-        inner[asked] -= (length_m[a] + length_m[b])[asked]
-        inner[np.setdiff1d(np.arange(len(a)), asked)] = 0.0
-        exists = count > 0
-        return Routes(
-            offsets=offsets,
-            segment=segment,
-            distance_m=np.where(exists, ends(length_m) + inner, np.inf),
-            cost=ends(self._graph.cost) + between,
-            ratio_a=from_a,
-            ratio_b=to_b,
-        )
+        metres, whole = self.network.length_m, self._graph.cost
+        route = np.repeat(np.arange(len(a)), count)
+        driven = np.bincount(route, metres[segment], len(a)) - from_a * metres[a] - (1 - to_b) * metres[b]
+        cost = (to_b - from_a) * whole[a]
+        cost[asked] = ((1 - from_a) * whole[a] + to_b * whole[b])[asked] + gap[which]
+        return Routes(offsets, segment, np.where(count > 0, driven.clip(min=0.0), np.inf), cost, from_a, to_b)
 
     def _search(self, pairs: Ints) -> tuple[Segments, Ints, Floats]:
         try:
             scratch = self._scratch.pop()
         except IndexError:
-            scratch = _new_scratch(self.network.n_segments, len(self.turns.target))
+            scratch = _new_scratch(self.network.n_segments, len(self.network.succ))
         n = self.network.n_segments
         found = _chains(self._graph, scratch, pairs // n, pairs % n)
         self._scratch.append(scratch)

@@ -1,0 +1,180 @@
+"""Route + HMM: match the sparse fixes, then drive the route between them.
+
+What training trips teach is optional: links where the map lacks a road, how fast each segment is driven, which turns
+are popular. Without them the method drives the matcher's routes at free flow, and needs nothing but the map.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.methods.base import Arrays, Method, Recovered, as_recovered
+from tedtrajrec.methods.drives import drives_of
+from tedtrajrec.methods.links import Links, find_links, off_links, with_links
+from tedtrajrec.methods.pace import learn_pace
+from tedtrajrec.methods.popular import PopularRouter, count_turns
+from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
+from tedtrajrec.network.candidates import CandidateFinder
+from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.match import PRESETS, MatchConfig, Matcher
+from tedtrajrec.trips.resample import Tracks, positions_on_tracks, tracks_along, tracks_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Segments = NDArray[np.int32]
+Pace = Literal["constant", "class", "learned"]
+Route = Literal["matched", "popular"]
+
+FREE_FLOW = 1.25
+"""Free flow is so much faster than the learned pace, which includes stops."""
+
+LEAST = float(np.finfo(np.float32).tiny)  # a probability that underflowed
+NO_LINKS = Links(np.zeros(0, np.int32), np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True)
+class RouteHmmConfig:
+    """The settings of Route + HMM; what is learned takes effect once training trips were seen."""
+
+    preset: str = "default"  # of the matcher
+    pace: Pace = "learned"  # how time passes between two fixes: constant speed, free flow of the map, or learned pace
+    route: Route = "popular"  # between two matched fixes: the matcher's own, or the most popular one
+    links: bool = True  # learn roads that the map lacks
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("preset", self.preset, PRESETS),
+            ("pace", self.pace, get_args(Pace)),
+            ("route", self.route, get_args(Route)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}")
+
+
+class Learned(NamedTuple):
+    """What training trips taught of S segments and L links."""
+
+    links: Links
+    pace: Floats  # [S+L] seconds per metre
+    turn_count: Ints  # [E] of the network with links
+
+
+class Driven(NamedTuple):
+    """F matched fixes of a batch and the N positions at its real steps, ragged and in order."""
+
+    fix_segment: Segments  # [F] -1 where unmatched
+    fix_ratio: Floats  # [F]
+    fix_probability: Floats  # [F] of the segment; 0 where unmatched
+    segment: Segments  # [N] -1 where no route was driven
+    ratio: Floats  # [N]
+
+
+class RouteHmm(Method[RouteHmmConfig]):
+    """The sparse fixes matched to the map, and the route between them driven (Route + HMM).
+
+    Where the matcher's chain breaks, or a trip's first or last fix is unmatched, a step gets the road along the
+    straight line between its fixes.
+    """
+
+    name = "route_hmm"
+    Config = RouteHmmConfig
+
+    def __init__(self, network: RoadNetwork, config: RouteHmmConfig | None = None) -> None:
+        super().__init__(network, config)
+        self._finder = CandidateFinder(network)
+        self._use(None)
+
+    def precompute(self, dataset: Dataset) -> None:
+        """Learn links, pace and turns from the training trips."""
+        drives = drives_of(self.network, dataset.split("train").trips())
+        links = find_links(drives) if self.config.links else NO_LINKS
+        linked = with_links(self.network, links)
+        self._use(Learned(links, learn_pace(linked, drives), count_turns(linked, drives, links)))
+
+    def state(self) -> Arrays:
+        """Return links, pace and turns; nothing without training trips."""
+        if self._learned is None:
+            return {}
+        links, pace, turn_count = self._learned
+        return {"link_source": links.source, "link_target": links.target, "pace": pace, "turn_count": turn_count}
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what :meth:`state` returned."""
+        if not state:
+            self._use(None)
+            return
+        links = Links(state["link_source"], state["link_target"])
+        self._use(Learned(links, state["pace"], state["turn_count"]))
+
+    def _use(self, learned: Learned | None) -> None:
+        self._learned = learned
+        self._links = NO_LINKS if learned is None else learned.links
+        self._roads = with_links(self.network, self._links)
+        self._popular = None
+        if learned is not None:
+            if self.config.pace == "learned":
+                self._roads = dataclasses.replace(self._roads, speed_mps=(FREE_FLOW / learned.pace).astype(np.float32))
+            if self.config.route == "popular":
+                self._popular = PopularRouter(self._roads, learned.turn_count)
+        self._matcher = _LinkedMatcher(self.network, self._roads, MatchConfig.preset(self.config.preset))
+        self._metre_cost = None if self.config.pace == "constant" else 1 / self._roads.speed_mps.astype(np.float64)
+
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the position at every step; log_prob is the matcher's at observed steps, NaN elsewhere."""
+        driven = self.drive(batch)
+        segment, ratio = driven.segment.copy(), driven.ratio.copy()
+        lost = np.flatnonzero(segment < 0)
+        if len(lost):
+            line = straight_steps(batch, self.network)
+            segment[lost], ratio[lost] = roads_along(self._finder, Straight(*(column[lost] for column in line)))
+        log_prob = np.full(len(segment), np.nan)
+        known = driven.fix_segment >= 0
+        log_prob[_step_of_fix(batch)[known]] = np.log(driven.fix_probability[known].clip(min=LEAST))
+        return as_recovered(batch, segment, ratio, log_prob)
+
+    def drive(self, batch: Batch) -> Driven:
+        """Match the fixes of a batch and drive the routes between them, where there are any."""
+        fixes = batch.fixes(self.network)
+        matched = self._matcher.match(fixes)
+        tracks = tracks_of(fixes, matched)
+        if self._popular is not None:
+            tracks = _reroute(tracks, self._popular)
+        at = positions_on_tracks(self._roads, tracks, *batch.step_times(), metre_cost=self._metre_cost)
+        n = self.network.n_segments
+        fix_segment, fix_ratio = off_links(self._links, n, matched.segment, matched.ratio)
+        return Driven(fix_segment, fix_ratio, matched.probability, *off_links(self._links, n, *at))
+
+
+class _LinkedMatcher(Matcher):
+    """A matcher whose routes may use links, while fixes are matched to roads only."""
+
+    def __init__(self, network: RoadNetwork, linked: RoadNetwork, config: MatchConfig) -> None:
+        super().__init__(linked, config)
+        self._grid = build_grid(network)
+
+
+def _reroute(tracks: Tracks, router: PopularRouter) -> Tracks:
+    """Return tracks whose ways between knots are the router's; what stays on one segment stays."""
+    joined = np.concatenate([[False], tracks.piece[1:] == tracks.piece[:-1]])
+    after = np.flatnonzero(joined)
+    before = after - 1
+    stays = tracks.place[after] == tracks.place[before]
+    ratio = np.where(stays, np.maximum(tracks.ratio[before], tracks.ratio[after]), tracks.ratio[after])
+    routes = router.routes(tracks.segment[before], tracks.ratio[before], tracks.segment[after], ratio)
+    return tracks_along(tracks.offsets, tracks.time, tracks.segment, tracks.ratio, joined, routes)
+
+
+def _step_of_fix(batch: Batch) -> Ints:
+    """Return where among the real steps of a batch each of its fixes was observed [F]."""
+    mask = batch.fix_mask.cpu().numpy()
+    first = np.cumsum([0, *batch.step_mask.sum(dim=1).tolist()])[:-1]
+    step: Ints = (batch.fix_step.cpu().numpy() + first[:, None])[mask]
+    return step
