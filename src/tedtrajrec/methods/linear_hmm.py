@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tedtrajrec.methods.base import Method, Recovered, as_recovered
 from tedtrajrec.methods.straight import straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.match import PRESETS, MatchConfig, Matcher
+from tedtrajrec.trips.match import MatchConfig, Matcher
 from tedtrajrec.trips.table import Trips, as_text
 
 
@@ -19,11 +20,7 @@ from tedtrajrec.trips.table import Trips, as_text
 class LinearHmmConfig:
     """The settings of Linear + HMM."""
 
-    preset: str = "song12"  # of the matcher; the paper matches as Song et al. 2012
-
-    def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise ValueError(f"preset must be one of {', '.join(PRESETS)}")
+    preset: Literal["default", "nk09", "song12"] = "song12"  # of the matcher; the paper matches as Song et al. 2012
 
 
 class LinearHmm(Method[LinearHmmConfig]):

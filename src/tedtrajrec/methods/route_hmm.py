@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,13 @@ from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.match import PRESETS, MatchConfig, Matcher
+from tedtrajrec.trips.match import MatchConfig, Matcher
 from tedtrajrec.trips.resample import Tracks, positions_on_tracks, tracks_along, tracks_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Segments = NDArray[np.int32]
+Preset = Literal["default", "nk09", "song12"]
 Pace = Literal["constant", "class", "learned"]
 Route = Literal["matched", "popular"]
 
@@ -44,19 +45,10 @@ NO_LINKS = Links(np.zeros(0, np.int32), np.zeros(0, np.int32))
 class RouteHmmConfig:
     """The settings of Route + HMM; what is learned takes effect once training trips were seen."""
 
-    preset: str = "default"  # of the matcher
+    preset: Preset = "default"  # of the matcher
     pace: Pace = "learned"  # how time passes between two fixes: constant speed, free flow of the map, or learned pace
     route: Route = "popular"  # between two matched fixes: the matcher's own, or the most popular one
     links: bool = True  # learn roads that the map lacks
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("preset", self.preset, PRESETS),
-            ("pace", self.pace, get_args(Pace)),
-            ("route", self.route, get_args(Route)),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}")
 
 
 class Learned(NamedTuple):
