@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.config import to_dict
-from tedtrajrec.data.batch import make_batch
+from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule, draw_observed, effective_share, keep_share, mean_fixes
 from tedtrajrec.errors import ConfigError, InputError
@@ -90,7 +90,7 @@ class Evaluation:
     config: Mapping[str, Any]  # its settings
     draw: Draw
     metrics: TripMetrics  # [T] in the order of the draw
-    recover_s: float  # spent in Method.recover, compilation of kernels at its first call included
+    recover_s: float  # spent in Method.recover, without what its first call sets up
     steps: Steps | None = None
 
     def __repr__(self) -> str:
@@ -244,25 +244,17 @@ def evaluate_draw(
             file=draw.dataset.path,
             remedy="Train the method on this dataset.",
         )
-    source = draw.dataset.split(draw.split)
     router = Router(network)
     columns: dict[str, NDArray[Any]] = {}
     steps = _no_steps(int(draw.offsets[-1])) if keep_steps else None
+    method.recover(_read(draw, np.zeros(1, np.int64))[1])  # compiles kernels and builds indexes, not to be timed
     seconds = 0.0
     batches = list(_batches(np.diff(draw.offsets), batch_trips))
     for here in progress(batches, method.name, unit="batch") if show_progress else batches:
+        trips, batch = _read(draw, here)
         rows = draw.rows(here)
-        trips = source.trips(draw.number[here])
-        batch = make_batch(
-            trips,
-            draw.observed[rows],
-            network,
-            step_s=draw.dataset.info.step_s,
-            time_zone=draw.dataset.info.time_zone,
-        )
         start = time.perf_counter()
-        recovered = method.recover(batch)
-        answer = _flat(recovered, batch.step_mask.numpy())
+        answer = _flat(method.recover(batch), batch.step_mask.numpy())
         seconds += time.perf_counter() - start
         metrics = evaluate_trips(
             router,
@@ -286,6 +278,13 @@ def _batches(lengths: Ints, size: int) -> Iterator[Ints]:
     order = np.argsort(lengths, kind="stable")
     for first in range(0, len(order), size):
         yield order[first : first + size]
+
+
+def _read(draw: Draw, here: Ints) -> tuple[Trips, Batch]:
+    info = draw.dataset.info
+    trips = draw.dataset.split(draw.split).trips(draw.number[here])
+    observed = draw.observed[draw.rows(here)]
+    return trips, make_batch(trips, observed, draw.dataset.network, step_s=info.step_s, time_zone=info.time_zone)
 
 
 def _flat(recovered: Recovered, mask: Mask) -> Steps:
