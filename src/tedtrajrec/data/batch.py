@@ -75,6 +75,13 @@ class Batch:
             lat=lat,
         )
 
+    def search(self, finder: CandidateFinder, network: RoadNetwork, radius_m: float, most: int) -> FixCandidates:
+        """Return the segments within a radius of the fixes, at most so many of each."""
+        fixes = self.fixes(network)
+        rows, _ = _places(fixes.offsets)
+        b, m = self.fix_mask.shape
+        return _candidates(finder, fixes, rows, (b, m), radius_m, most)
+
     def step_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the epoch seconds of all target steps, ragged: offsets [B+1] and times [N]."""
         mask = self.step_mask.cpu().numpy()
@@ -91,6 +98,7 @@ def make_batch(
     time_zone: str,
     finder: CandidateFinder | None = None,
     radius_m: float = 100.0,
+    most: int | None = None,
 ) -> Batch:
     """Make a batch of prepared trips.
 
@@ -104,8 +112,8 @@ def make_batch(
         The network of the dataset.
     step_s, time_zone
         Of the dataset.
-    finder, radius_m
-        Search candidates of the fixes within this radius; none are searched without a finder.
+    finder, radius_m, most
+        Search candidates of the fixes within this radius, at most so many of each; none are searched without a finder.
     """
     fixes = trips.keep_fixes(observed)
     seen, shape = _places(fixes.offsets)
@@ -139,7 +147,7 @@ def make_batch(
         observed=pad(np.asarray(observed, bool), steps, grid),
         segment=pad(segment, steps, grid, -1),
         ratio=pad(ratio, steps, grid),
-        candidates=None if finder is None else _candidates(finder, fixes, seen, shape, radius_m),
+        candidates=None if finder is None else _candidates(finder, fixes, seen, shape, radius_m, most),
     )
 
 
@@ -152,9 +160,14 @@ def _places(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, i
 
 
 def _candidates(
-    finder: CandidateFinder, fixes: Trips, rows: NDArray[np.int64], shape: tuple[int, int], radius_m: float
+    finder: CandidateFinder,
+    fixes: Trips,
+    rows: NDArray[np.int64],
+    shape: tuple[int, int],
+    radius_m: float,
+    most: int | None,
 ) -> FixCandidates:
-    found = finder.within(fixes.lon, fixes.lat, radius_m)
+    found = finder.within(fixes.lon, fixes.lat, radius_m, most=most)
     count = np.zeros(shape[0] * shape[1], np.int64)
     count[rows] = np.diff(found.offsets)  # rows rise, so candidates stay in order
     return FixCandidates(

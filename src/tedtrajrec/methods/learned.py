@@ -1,0 +1,212 @@
+"""Learned methods: an encoder of the fixes and a decoder that all of them share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Self, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.methods.base import Arrays, Method, Recovered
+from tedtrajrec.network.candidates import CandidateFinder
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.constraint import Constraint, constrain
+from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, StepDecoder, segment_loss
+from tedtrajrec.nn.point_features import Nearby, pad_candidates
+from tedtrajrec.nn.road_gnn import Roads
+
+
+@dataclass(frozen=True)
+class LearnedConfig:
+    """Settings of all learned methods."""
+
+    d: int = 256  # width
+    dropout: float = 0.1
+    most_candidates: int = 32  # segments looked at around a fix, the nearest ones
+    eta_m: float = 400.0  # within this distance
+    mask_radius_m: float = 100.0  # of the constraint mask
+    mask_beta_m: float = 15.0
+    mask_floor: float = 1e-6
+    ratio_weight: float = 1.0  # lambda: weight of the squared error of the ratio
+    smoothing: float = 0.0  # of the labels
+
+
+Settings = TypeVar("Settings", bound=LearnedConfig)
+
+
+class Inputs(NamedTuple):
+    """A batch as a learned method sees it: tensors of fixed shape that travel to the device together."""
+
+    near_segment: Tensor  # [B, m, K] int64
+    near_distance: Tensor  # [B, m, K] metres; infinite for padding
+    near_ratio: Tensor  # [B, m, K]
+    fix_mask: Tensor  # [B, m] bool
+    fix_xy: Tensor  # [B, m, 2] from the middle of the network, half its extent is 1
+    fix_time: Tensor  # [B, m] in steps
+    fix_minute: Tensor  # [B, m] local minute of day
+    fix_step: Tensor  # [B, m] int64
+    step_mask: Tensor  # [B, n] bool
+    step_minute: Tensor  # [B, n] local minute of day
+    segment: Tensor  # [B, n] int64, the truth; -1 for unknown and padding
+    ratio: Tensor  # [B, n]
+    forced: Tensor  # [B, n] bool, steps whose truth is fed to the next one in training
+
+    def to(self, device: torch.device) -> Inputs:
+        """Return the tensors on a device."""
+        return Inputs(*(part.to(device, non_blocking=True) for part in self))
+
+    @property
+    def nearby(self) -> Nearby:
+        """The segments around the fixes."""
+        return Nearby(self.near_segment, self.near_distance, self.near_ratio)
+
+
+class Losses(NamedTuple):
+    """What training makes small; means over the steps of known truth."""
+
+    total: Tensor
+    segment: Tensor
+    ratio: Tensor
+
+
+class LearnedMethod(Method[Settings], nn.Module):
+    """A method with weights; subclasses encode the fixes, the rest is shared.
+
+    Parameters
+    ----------
+    network, config
+        As for :class:`Method`.
+    """
+
+    decoder: StepDecoder
+
+    def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
+        nn.Module.__init__(self)
+        Method.__init__(self, network, config)
+        x, y = network.geom_xy
+        self._middle = torch.tensor([(x.min() + x.max()) / 2, (y.min() + y.max()) / 2], dtype=torch.float32)
+        self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
+        self._roads: Roads | None = None
+
+    @abstractmethod
+    def roads(self) -> Roads:
+        """Return the representation of the road network."""
+
+    @abstractmethod
+    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
+        """Return the representation of the fixes."""
+
+    @cached_property
+    def finder(self) -> CandidateFinder:
+        """The search of segments around fixes."""
+        return CandidateFinder(self.network)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs:
+        """Return a batch as this method sees it, on the batch's device.
+
+        Parameters
+        ----------
+        batch
+            With or without candidates; they are searched where missing.
+        forced
+            Steps whose truth is fed to the next one [B, n]; none if not given.
+        """
+        config = self.config
+        shape = cast("tuple[int, int]", tuple(batch.fix_mask.shape))
+        candidates = batch.candidates or batch.search(self.finder, self.network, config.eta_m, config.most_candidates)
+        nearby = pad_candidates(candidates, shape, config.most_candidates)
+        middle = self._middle.to(batch.fix_xy.device)
+        known = batch.segment >= 0
+        return Inputs(
+            near_segment=nearby.segment,
+            near_distance=nearby.distance_m,
+            near_ratio=nearby.ratio,
+            fix_mask=batch.fix_mask,
+            fix_xy=(batch.fix_xy - middle) / self._extent * batch.fix_mask[..., None],
+            fix_time=batch.fix_time / batch.step_s,
+            fix_minute=batch.fix_minute,
+            fix_step=batch.fix_step,
+            step_mask=batch.step_mask,
+            step_minute=batch.step_minute,
+            segment=batch.segment,
+            ratio=batch.ratio,
+            forced=torch.zeros_like(known) if forced is None else forced & known,
+        )
+
+    def constraint(self, inputs: Inputs) -> Constraint:
+        """Return the constraint mask of a batch."""
+        return constrain(
+            inputs.nearby,
+            inputs.fix_step,
+            inputs.fix_mask,
+            inputs.step_mask.shape[1],
+            radius_m=self.config.mask_radius_m,
+            beta_m=self.config.mask_beta_m,
+            floor=self.config.mask_floor,
+        )
+
+    def loss(self, inputs: Inputs) -> Losses:
+        """Return the losses of a batch."""
+        roads = self.roads()
+        encoded = self.encode(inputs, roads)
+        constraint = self.constraint(inputs)
+        fed = self._feed(inputs, roads, encoded, constraint)
+        state = self.decoder.states(encoded, roads, inputs.step_minute, fed)
+
+        known = inputs.segment >= 0
+        count = known.sum().clamp_min(1)
+        miss = segment_loss(state, self.decoder.score, constraint, inputs.segment, smoothing=self.config.smoothing)
+        road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
+        off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
+        segment, ratio = miss.sum() / count, off.sum() / count
+        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
+
+    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint) -> Fed:
+        """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
+        truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
+        training = self.decoder.training
+        self.decoder.eval()
+        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth)
+        self.decoder.train(training)
+        return Fed(decoded.segment, decoded.ratio, inputs.forced)
+
+    @torch.inference_mode()
+    def decode(self, inputs: Inputs) -> Decoded:
+        """Return the most likely positions of a batch; the road part is computed once for all batches."""
+        if self._roads is None:
+            self._roads = self.roads()
+        encoded = self.encode(inputs, self._roads)
+        return self.decoder.decode(encoded, self._roads, inputs.step_minute, self.constraint(inputs))
+
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the position at every step."""
+        if self.training:
+            self.eval()
+        return Recovered(*self.decode(self.inputs(batch).to(self.device)))
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and use; weights may change in training, so what was kept of the roads goes."""
+        self._roads = None
+        return super().train(mode)
+
+    def state(self) -> Arrays:
+        """Return the weights."""
+        return {name: value.detach().cpu().numpy() for name, value in self.state_dict().items()}
+
+    def restore(self, state: Arrays) -> None:
+        """Take over weights."""
+        own = self.state_dict()
+        if own.keys() != state.keys() or any(own[name].shape != array.shape for name, array in state.items()):
+            raise ValueError("the weights do not fit the settings and the network")
+        self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()})
+        self._roads = None

@@ -1,0 +1,72 @@
+"""TedTrajRec: PD-GNN, STTExtractor, TedFormer and the constrained step-by-step decoder of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.decoder import Encoded, StepDecoder, TedFormerCore
+from tedtrajrec.nn.point_features import point_features
+from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
+from tedtrajrec.nn.tedformer import TedFormerEncoder, masked_mean, positions
+from tedtrajrec.nn.time_attention import Activation, Kind
+
+
+@dataclass(frozen=True)
+class TedTrajRecConfig(LearnedConfig):
+    """Settings of TedTrajRec; what the paper calls M, N and P are the layers of encoder, decoder and road network."""
+
+    heads: int = 8
+    width: int = 512  # of the feed-forward networks
+    encoder_layers: int = 2
+    decoder_layers: int = 1
+    road_layers: int = 2
+    gnn: Gnn = "gatv2"
+    rhythm: Rhythm = "dynamic"
+    attention: Kind = "ted"
+    activation: Activation = "lecun"
+    gamma_m: float = 30.0
+    coordinates: bool = False  # whether a fix is also told by its coordinates and time, as in the authors' code
+
+
+class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
+    """The paper's model: a time-aware Transformer over dynamic road representations, decoded step by step."""
+
+    name: ClassVar[str] = "tedtrajrec"
+    Config: ClassVar[type[TedTrajRecConfig]] = TedTrajRecConfig
+
+    def __init__(self, network: RoadNetwork, config: TedTrajRecConfig | None = None) -> None:
+        super().__init__(network, config)
+        c = self.config
+        self.road_gnn = RoadGnn(network, c.d, layers=c.road_layers, heads=c.heads, gnn=c.gnn, rhythm=c.rhythm)
+        if c.coordinates:
+            self.point = nn.Linear(c.d + 3, c.d)
+        self.encoder = TedFormerEncoder(
+            c.d, c.heads, c.width, c.encoder_layers, kind=c.attention, activation=c.activation, dropout=c.dropout
+        )
+        core = TedFormerCore(
+            c.d, c.heads, c.width, c.decoder_layers, kind=c.attention, activation=c.activation, dropout=c.dropout
+        )
+        self.decoder = StepDecoder(core, network.n_segments, c.d, dropout=c.dropout)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def roads(self) -> Roads:
+        """Return X_road of the network."""
+        roads: Roads = self.road_gnn()
+        return roads
+
+    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
+        """Return the encoded fixes; the decoder starts from their mean."""
+        c = self.config
+        x = point_features(roads, inputs.nearby, inputs.fix_minute, eta_m=c.eta_m, gamma_m=c.gamma_m)
+        if c.coordinates:
+            place = torch.cat([inputs.fix_xy, inputs.fix_time[..., None] / 64], dim=-1)
+            x = self.point(torch.cat([x, place.to(x.dtype)], dim=-1))
+        x = self.dropout(x + positions(x.shape[1], c.d, x))
+        states = self.encoder(x, inputs.fix_time, inputs.fix_mask)
+        return Encoded(states, masked_mean(states, inputs.fix_mask), inputs.fix_time, inputs.fix_mask)

@@ -1,0 +1,259 @@
+"""The step-by-step decoder: a position at every step, each fed to the next.
+
+    h_i  = Core(state_i, H)                                      a recurrence over steps, see the two cores
+    P(e) ~ exp(w_e . h_i) C[i, e]                                the segment, under the constraint mask C
+    r_i  = sigmoid(R([h_i || X(e_i, t_i)]))                      the position along it
+    fed_i = (X(e_i, t_i), r_i)                                   what the next step hears of this one
+
+Training runs the recurrence twice. First without gradients, as at inference, to learn what each step would be fed (its
+own prediction, or the truth where teacher forcing says so). Then with gradients, where all that is fed is known: so
+roads are looked up once for all steps, the loss of the segments is one product after the loop, and the loop itself is
+as short as it can be. Gradients do not pass through what is fed; the paper's argmax would stop most of them anyway.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tedtrajrec.nn.constraint import Constraint
+from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.tedformer import TedFormerLayer, each
+from tedtrajrec.nn.time_attention import Activation, Evolved, Kind
+
+
+class Encoded(NamedTuple):
+    """What an encoder says of the fixes of a batch."""
+
+    states: Tensor  # [B, m, d], zero for padding
+    start: Tensor  # [B, d], the decoder's first state
+    time: Tensor  # [B, m], in steps
+    mask: Tensor  # [B, m], False for padding
+
+
+class Fed(NamedTuple):
+    """Positions that are fed to the next step, in place of predictions where ``use`` is set."""
+
+    segment: Tensor  # [B, n] int64
+    ratio: Tensor  # [B, n]
+    use: Tensor  # [B, n] bool
+
+
+class Decoded(NamedTuple):
+    """A position at every step."""
+
+    segment: Tensor  # [B, n] int64
+    ratio: Tensor  # [B, n]
+    log_prob: Tensor  # [B, n]
+
+
+class Core(nn.Module, ABC):
+    """The recurrence of a decoder."""
+
+    @abstractmethod
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:
+        """Return all that does not depend on the state, for step times [B, n] in steps."""
+
+    @abstractmethod
+    def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
+        """Return what is fed for positions: X of their segments [..., d] and ratios [...]."""
+
+    @abstractmethod
+    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:
+        """Return h_i [B, d] from what the step before feeds [B, .] (None at the first) and its h [B, d]."""
+
+
+class TedFormerCore(Core):
+    """The paper's: N layers of time-aware attention from one query to the fixes.
+
+    state_1 = mean of H;  state_i = W [X(e_{i-1}, t_{i-1}) || r_{i-1} || h_{i-1}];  h_i = layers(state_i, H; t_i)
+    """
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        width: int,
+        layers: int,
+        *,
+        kind: Kind = "ted",
+        activation: Activation = "lecun",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            TedFormerLayer(d, heads, width, kind=kind, activation=activation, dropout=dropout) for _ in range(layers)
+        )
+        self.from_fed = nn.Linear(d + 1, d)  # the linear map of the embedding layer, in two parts
+        self.from_state = nn.Linear(d, d, bias=False)
+
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:
+        """Return the keys of all layers at all steps."""
+        return [
+            layer.attention.evolve(encoded.states, encoded.time, step_time, encoded.mask) for layer in each(self.layers)
+        ]
+
+    def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
+        """Return the fed part of the next state."""
+        out: Tensor = self.from_fed(torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1))
+        return out
+
+    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:
+        """Return h_i."""
+        x = (state if fed is None else fed + self.from_state(state))[None]
+        for layer, evolved in zip(each(self.layers), ready, strict=True):
+            x = layer(x, evolved.at(index))
+        return x[0]
+
+
+class GruCore(Core):
+    """MTrajRec's: a GRU that reads the fixes by additive attention.
+
+    a_i = sum_j softmax_j(v . tanh(W [h_{i-1} || H_j])) H_j
+    h_i = GRU([a_i || X(e_{i-1}, t_{i-1}) || r_{i-1}], h_{i-1})
+    """
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.d = d
+        self.from_state = nn.Linear(d, d)
+        self.from_memory = nn.Linear(d, d, bias=False)
+        self.score = nn.Linear(d, 1, bias=False)
+        self.cell = nn.GRUCell(2 * d + 1, d)
+
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:  # noqa: ARG002  (it knows no clock)
+        """Return the projected fixes."""
+        key = self.from_memory(encoded.states)[None, :, None]
+        bias = torch.zeros_like(encoded.mask, dtype=key.dtype).masked_fill(~encoded.mask, -1e4)[None, :, None]
+        return [Evolved(key, bias, encoded.states[:, None])]
+
+    def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
+        """Return both side by side."""
+        return torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1)
+
+    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:  # noqa: ARG002
+        """Return h_i."""
+        key, bias, value = ready[0].key[0, :, 0], ready[0].bias[0, :, 0], ready[0].value[:, 0]
+        logit = self.score(torch.tanh(key + self.from_state(state)[:, None])).squeeze(-1) + bias  # [B, m]
+        read = (torch.softmax(logit, dim=-1)[..., None] * value).sum(1)
+        heard = state.new_zeros(len(state), self.d + 1) if fed is None else fed
+        out: Tensor = self.cell(torch.cat([read, heard], dim=-1), state)
+        return out
+
+
+class StepDecoder(nn.Module):
+    """Decodes trips step by step around a core.
+
+    Parameters
+    ----------
+    core
+        The recurrence.
+    n_segments, d
+        Size of the network, and width.
+    dropout
+        Of the roads that are fed.
+    """
+
+    def __init__(self, core: Core, n_segments: int, d: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.core = core
+        self.score = nn.Linear(d, n_segments)
+        self.along = nn.Sequential(nn.Linear(2 * d, d), nn.ReLU(), nn.Linear(d, 1))
+        self.dropout = nn.Dropout(dropout)
+
+    def ratio(self, state: Tensor, road: Tensor) -> Tensor:
+        """Return r [...] from h and X of the segment [..., d]."""
+        return torch.sigmoid(self.along(torch.cat([state, road], dim=-1)).squeeze(-1))
+
+    def states(self, encoded: Encoded, roads: Roads, minute: Tensor, fed: Fed) -> Tensor:
+        """Return h of all steps [B, n, d] where all that is fed is known.
+
+        Parameters
+        ----------
+        encoded, roads
+            The fixes and the network.
+        minute
+            Local minute of the day of the steps [B, n].
+        fed
+            Positions of the steps; each is fed to the next.
+        """
+        n = minute.shape[1]
+        ready = self.core.prepare(encoded, step_times(minute))
+        inputs = self.core.embed(self.dropout(roads.at(fed.segment, minute)), fed.ratio)  # [B, n, .]
+        state, out = encoded.start, []
+        for i, heard in enumerate([None, *inputs.unbind(1)[:-1]]):
+            state = self.core.step(ready, i, heard, state)
+            out.append(state)
+        return torch.stack(out, dim=1) if n else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
+
+    @torch.no_grad()
+    def decode(
+        self, encoded: Encoded, roads: Roads, minute: Tensor, constraint: Constraint, fed: Fed | None = None
+    ) -> Decoded:
+        """Return the most likely position at every step, one step after another.
+
+        Parameters
+        ----------
+        encoded, roads, minute
+            As for :meth:`states`.
+        constraint
+            The constraint mask.
+        fed
+            True positions to feed (and return) in place of predictions where its mask says so.
+        """
+        ready = self.core.prepare(encoded, step_times(minute))
+        state, heard = encoded.start, None
+        out: list[tuple[Tensor, Tensor, Tensor]] = []
+        for i in range(minute.shape[1]):
+            state = self.core.step(ready, i, heard, state)
+            logits = self.score(state)
+            logits = logits.scatter_add(-1, constraint.segment[:, i], constraint.bonus[:, i].to(logits.dtype))
+            best, segment = logits.max(dim=-1)
+            log_prob = best - logits.logsumexp(dim=-1)
+            if fed is not None:
+                segment = torch.where(fed.use[:, i], fed.segment[:, i], segment)
+            road = roads.at(segment, minute[:, i])
+            ratio = self.ratio(state, road)
+            if fed is not None:
+                ratio = torch.where(fed.use[:, i], fed.ratio[:, i].to(ratio.dtype), ratio)
+            heard = self.core.embed(road, ratio)
+            out.append((segment, ratio, log_prob))
+        if not out:
+            empty = minute[:, :0]
+            return Decoded(empty.long(), empty, empty)
+        segments, ratios, log_probs = (torch.stack(part, dim=1) for part in zip(*out, strict=True))
+        return Decoded(segments, ratios, log_probs)
+
+
+def step_times(minute: Tensor) -> Tensor:
+    """Return the numbers of the steps, 0 to n - 1, for each trip [B, n]."""
+    b, n = minute.shape
+    return torch.arange(n, device=minute.device, dtype=minute.dtype).expand(b, n)
+
+
+def segment_loss(
+    state: Tensor, score: nn.Linear, constraint: Constraint, target: Tensor, *, smoothing: float = 0.0
+) -> Tensor:
+    """Return the cross entropy of each step [B, n]; 0 where the target is -1.
+
+    Parameters
+    ----------
+    state
+        h [B, n, d].
+    score
+        The map to segments.
+    constraint
+        The constraint mask.
+    target
+        True segments [B, n]; -1 where unknown.
+    smoothing
+        Share of the probability spread over all segments.
+    """
+    logits = constraint.add_to(score(state))
+    return functional.cross_entropy(
+        logits.flatten(0, 1).float(), target.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+    ).view_as(target)

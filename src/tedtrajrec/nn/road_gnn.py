@@ -1,0 +1,128 @@
+"""PD-GNN: what a road segment is like at a time of day.
+
+    S        a learned vector for each segment                                   [S, d]
+    S_bar    P layers of a graph neural network over neighbouring segments
+    S_hat    a linear map of S_bar: the part that does not change
+    Omega    another one: the frequencies of the segment
+    X(e, t) = t2v(t; Omega_e) + S_hat_e,   t2v(t; w)_0 = w_0 t + b_0,   t2v(t; w)_i = sin(w_i t + b_i)
+
+The table is made once for a network; X is evaluated only at the (segment, time) pairs that are needed. Times are turned
+into angles, one turn a day, so that a frequency of 1 is a daily rhythm and gradients have a sensible size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+
+from tedtrajrec.network.roadnet import RoadNetwork
+
+Gnn = Literal["gatv2", "gat", "gcn", "sage", "gin", "none"]
+Rhythm = Literal["dynamic", "shared", "none"]
+
+ANGLE_PER_MINUTE = 2 * math.pi / 1440
+
+
+class Roads(NamedTuple):
+    """All segments of a network, ready to be asked for any time."""
+
+    static: Tensor  # [S, d], S_hat
+    omega: Tensor | None  # [S, d] frequencies of each segment, [d] the same for all, or none
+    phase: Tensor | None  # [d]
+
+    def at(self, segment: Tensor, minute: Tensor) -> Tensor:
+        """Return X(e, t) [..., d] of segments [...] at local minutes of the day [...]."""
+        static = functional.embedding(segment, self.static)
+        if self.omega is None or self.phase is None:
+            return static
+        omega = self.omega if self.omega.ndim == 1 else functional.embedding(segment, self.omega)
+        angle = (minute * ANGLE_PER_MINUTE).to(static.dtype)[..., None] * omega + self.phase
+        return static + torch.cat([angle[..., :1], torch.sin(angle[..., 1:])], dim=-1)
+
+
+class RoadGnn(nn.Module):
+    """The periodic, dynamic-aware representation of a road network.
+
+    Parameters
+    ----------
+    network
+        The road network; its segments are the vertices, and those that may follow each other are neighbours.
+    d, layers, heads
+        Width, number of layers, heads of the attentive kinds.
+    gnn
+        ``gatv2`` (the paper), ``gat``, ``gcn``, ``sage``, ``gin``, or ``none``: a linear map instead.
+    rhythm
+        ``dynamic``: each segment has its own frequencies; ``shared``: all have the same; ``none``: no time.
+    """
+
+    edges: Tensor
+
+    def __init__(
+        self,
+        network: RoadNetwork,
+        d: int,
+        *,
+        layers: int = 2,
+        heads: int = 8,
+        gnn: Gnn = "gatv2",
+        rhythm: Rhythm = "dynamic",
+    ) -> None:
+        super().__init__()
+        self.rhythm = rhythm
+        self.table = nn.Parameter(torch.randn(network.n_segments, d) / math.sqrt(d))
+        self.register_buffer("edges", neighbours(network, loops=gnn in {"gatv2", "gat"}), persistent=False)
+        self.layers = nn.ModuleList(_layer(gnn, d, heads) for _ in range(1 if gnn == "none" else layers))
+        self.is_graph = gnn != "none"
+        self.to_static = nn.Linear(d, d)
+        if rhythm == "dynamic":
+            self.to_omega = nn.Linear(d, d)
+        elif rhythm == "shared":
+            self.omega = nn.Parameter(torch.randn(d))
+        if rhythm != "none":
+            self.phase = nn.Parameter(torch.randn(d))
+
+    def forward(self) -> Roads:
+        """Return the whole network; depends on nothing but the parameters."""
+        x: Tensor = self.table
+        for layer in self.layers:
+            x = functional.leaky_relu(layer(x, self.edges) if self.is_graph else layer(x))
+        static = self.to_static(x)
+        if self.rhythm == "none":
+            return Roads(static, None, None)
+        return Roads(static, self.to_omega(x) if self.rhythm == "dynamic" else self.omega, self.phase)
+
+
+def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
+    """Return the pairs of segments that may follow each other, in both directions, without repeats [2, E].
+
+    With ``loops`` every segment is also its own neighbour, once; layers that add that themselves do not need it.
+    """
+    source = np.repeat(np.arange(network.n_segments), np.diff(network.succ_offset))
+    pairs = np.stack([np.concatenate([source, network.succ]), np.concatenate([network.succ, source])])
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    if loops:
+        pairs = np.concatenate([pairs, np.tile(np.arange(network.n_segments), (2, 1))], axis=1)
+    pairs = np.unique(pairs.astype(np.int64), axis=1)
+    return torch.from_numpy(pairs)
+
+
+def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
+    # Self-loops come with the edges: a layer that adds them at each pass makes arrays whose size depends on the data,
+    # and those cannot be recorded in a CUDA graph.
+    if gnn == "gatv2":
+        return GATv2Conv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
+    if gnn == "gat":
+        return GATConv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
+    if gnn == "gcn":
+        return GCNConv(d, d, cached=True)  # type: ignore[no-any-return]
+    if gnn == "sage":
+        return SAGEConv(d, d)  # type: ignore[no-any-return]
+    if gnn == "gin":
+        return GINConv(nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d)))  # type: ignore[no-any-return]
+    return nn.Linear(d, d)

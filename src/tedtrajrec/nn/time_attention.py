@@ -1,0 +1,130 @@
+"""Time-aware attention: keys that move with the clock between their own time and that of the query.
+
+The paper's TedAttn (``ted``) lets each projected key follow the closed form of a liquid time-constant cell,
+
+    k_j(t) = g * xi2(K_j) + (1 - g) * xi3(K_j),   g = sigmoid(-xi1(K_j) (t - t_j)),   xi(x) = act(W x + b),
+
+and attends with logits Q_i . k_j(t_i) / sqrt(d). Two other kinds serve its first ablation: ``full`` ignores time, and
+``exp_decay`` adds to plain logits a learned function of the interval, b(1 / ln(e + |t_i - t_j|)) as in START.
+
+Keys depend on the memory and on the clock alone, not on the query. So they are computed once for all queries
+(:meth:`TimeAttention.evolve`) and a decoder's loop only multiplies (:meth:`TimeAttention.attend`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Kind = Literal["ted", "exp_decay", "full"]
+Activation = Literal["lecun", "tanh", "gelu", "selu"]
+
+
+def lecun(x: Tensor) -> Tensor:
+    """Return the scaled tanh of LeCun (1989): 1.7159 tanh(2/3 x)."""
+    return 1.7159 * torch.tanh(x * (2 / 3))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "lecun": lecun,
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "selu": functional.selu,
+}
+
+
+class Evolved(NamedTuple):
+    """Keys as seen at the times of the queries, and values; c = d / heads."""
+
+    key: Tensor  # [q, B, heads, k, c]; q is 1 where keys do not move
+    bias: Tensor  # [q, B, 1, k] added to the logits: the padding, and what the interval says
+    value: Tensor  # [B, heads, k, c]
+
+    def at(self, query: int) -> Evolved:
+        """Return the keys for one query."""
+        i = query if self.key.shape[0] > 1 else 0
+        j = query if self.bias.shape[0] > 1 else 0
+        return Evolved(self.key[i : i + 1], self.bias[j : j + 1], self.value)
+
+
+class TimeAttention(nn.Module):
+    """Multi-head attention over a memory whose elements have times.
+
+    Parameters
+    ----------
+    d, heads
+        Width, and number of heads that share it.
+    kind
+        ``ted``, ``exp_decay`` or ``full``.
+    activation
+        Of the three networks of the closed form.
+    dropout
+        Of attention weights.
+    """
+
+    def __init__(
+        self, d: int, heads: int, *, kind: Kind = "ted", activation: Activation = "lecun", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"{heads} heads do not divide a width of {d}")
+        self.heads, self.kind, self.scale = heads, kind, 1 / math.sqrt(d)
+        self.query = nn.Linear(d, d)
+        self.key = nn.Linear(d, d)
+        self.value = nn.Linear(d, d)
+        self.out = nn.Linear(d, d)
+        self.dropout = nn.Dropout(dropout)
+        if kind == "ted":
+            c = d // heads
+            self.activation = ACTIVATIONS[activation]
+            self.cell_weight = nn.Parameter(torch.empty(heads, c, 3 * c))  # xi1, xi2, xi3 of each head
+            self.cell_bias = nn.Parameter(torch.zeros(heads, 3 * c))
+            nn.init.uniform_(self.cell_weight, -1 / math.sqrt(c), 1 / math.sqrt(c))
+        elif kind == "exp_decay":
+            self.interval = nn.Sequential(nn.Linear(1, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
+
+    def evolve(self, memory: Tensor, memory_time: Tensor, query_time: Tensor, mask: Tensor) -> Evolved:
+        """Return the keys of a memory as they stand at the times of all queries.
+
+        Parameters
+        ----------
+        memory
+            [B, k, d].
+        memory_time, query_time
+            [B, k] and [B, q], in steps.
+        mask
+            [B, k], False for padding.
+        """
+        key = self._split(self.key(memory))  # [B, heads, k, c]
+        value = self._split(self.value(memory))
+        bias = torch.zeros_like(mask, dtype=key.dtype).masked_fill(~mask, -1e4)[None, :, None]  # [1, B, 1, k]
+        if self.kind == "full":
+            return Evolved(key[None], bias, value)
+        lag = query_time.t()[:, :, None] - memory_time[None]  # [q, B, k]
+        if self.kind == "exp_decay":
+            nearness = 1 / torch.log(math.e + lag.abs())
+            interval = self.interval(nearness[..., None].to(key.dtype)).squeeze(-1)
+            return Evolved(key[None], bias + interval[:, :, None], value)
+        cell = torch.einsum("bhkc,hcx->bhkx", key, self.cell_weight) + self.cell_bias[:, None]
+        rate, early, late = self.activation(cell).chunk(3, dim=-1)
+        gate = torch.sigmoid(-rate[None] * lag[:, :, None, :, None].to(key.dtype))  # [q, B, heads, k, c]
+        return Evolved(torch.lerp(late[None].expand_as(gate), early[None].expand_as(gate), gate), bias, value)
+
+    def attend(self, query: Tensor, evolved: Evolved) -> Tensor:
+        """Return what queries [q, B, d] read from the memory [q, B, d]."""
+        q, b, d = query.shape
+        split = self.query(query).view(q, b, self.heads, 1, d // self.heads)
+        logits = (split * evolved.key).sum(-1) * self.scale + evolved.bias  # [q, B, heads, k]
+        weight = self.dropout(torch.softmax(logits, dim=-1))
+        read = (weight[..., None] * evolved.value).sum(-2)  # [q, B, heads, c]
+        out: Tensor = self.out(read.reshape(q, b, d))
+        return out
+
+    def _split(self, x: Tensor) -> Tensor:
+        b, k, d = x.shape
+        return x.view(b, k, self.heads, d // self.heads).transpose(1, 2)

@@ -1,0 +1,1 @@
+"""Training: the loop, its state on disk, and what it shows."""

@@ -1,0 +1,287 @@
+"""The training loop: epochs over a prepared dataset, the best weights by validation, and a state to go on from."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from tedtrajrec.config import to_dict
+from tedtrajrec.data.batch import Batch, make_batch
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.data.sampling import draw_observed
+from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.files import replacing
+from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses
+from tedtrajrec.training.batches import ahead, epoch_order, training_batch
+from tedtrajrec.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from tedtrajrec.training.config import TrainConfig
+from tedtrajrec.training.recorded import RecordedLoss, round_up
+
+CHECKPOINT_S = 60.0  # seconds between states within an epoch
+VALID_TRIPS = 512  # of one validation batch
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How a run ended."""
+
+    epochs: int  # done
+    best_epoch: int
+    best_accuracy: float  # on validation trips
+    finished: bool  # False where time was up; the same call goes on
+    seconds: float  # of this call
+
+    def __str__(self) -> str:
+        state = "finished" if self.finished else "stopped in time, to be gone on with"
+        return (
+            f"{self.epochs} epochs in {self.seconds:.0f} s, {state}; best validation accuracy "
+            f"{self.best_accuracy:.4f} after epoch {self.best_epoch + 1}"
+        )
+
+
+def fit(
+    method: LearnedMethod[Any],
+    dataset: Dataset,
+    run: str | Path,
+    config: TrainConfig | None = None,
+    *,
+    device: str = "auto",
+    max_minutes: float | None = None,
+    show_progress: bool = False,
+) -> Fitted:
+    """Train a method and leave its best weights in a run directory.
+
+    The directory holds ``config.json`` and ``model.safetensors`` (the best weights by validation accuracy),
+    ``metrics.jsonl`` (a row for each epoch), ``train.json`` (the settings) and ``last/`` (the state to go on from). A
+    run that was stopped or killed goes on where it was when called again; on the CPU it ends with the same weights, bit
+    for bit, as one that was not.
+
+    Parameters
+    ----------
+    method
+        The method, with fresh weights made under the seed of the settings.
+    dataset
+        A prepared dataset.
+    run
+        The run directory.
+    config
+        Settings of training.
+    device
+        ``cpu``, ``cuda`` or ``auto``: CUDA where there is one.
+    max_minutes
+        Stop cleanly after so long; the same call goes on.
+    show_progress
+        Whether to show a bar.
+    """
+    started = time.monotonic()
+    config = config or TrainConfig()
+    folder = Path(run)
+    split = dataset.split("train")
+    if len(split) == 0:
+        raise InputError("the dataset has no training trips", file=dataset.path)
+    _same_settings(folder / "train.json", {"train": to_dict(config), "method": to_dict(method.config)})
+    method.to(choose_device(device))
+    optimizer = _optimizer(method, config)
+    progress = load_checkpoint(folder, method, optimizer) or Progress()
+    step_of = _Trainer(method, optimizer, config, math.ceil(len(split) / config.batch))
+    valid = _validation(dataset, config)
+    deadline = math.inf if max_minutes is None else started + 60 * max_minutes
+    saved = time.monotonic()
+    while progress.epoch < config.epochs and not progress.finished:
+        method.train()
+        order = epoch_order(split.lengths, config.batch, config.seed, progress.epoch)
+
+        def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> Inputs:
+            batch, forced = training_batch(dataset, split, order[k], config, epoch)
+            return step_of.shape(method.inputs(batch, forced))
+
+        numbers = range(progress.step, len(order))
+        bar = tqdm(
+            ahead(make, numbers),
+            desc=f"epoch {progress.epoch + 1}/{config.epochs}",
+            initial=progress.step,
+            total=len(order),
+            disable=not show_progress,
+            leave=False,
+        )
+        for inputs in bar:
+            losses = step_of(inputs, progress)
+            progress.step += 1
+            if progress.step % 10 == 0 and show_progress:
+                bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
+            now = time.monotonic()
+            if now > deadline or now - saved > CHECKPOINT_S:
+                step_of.settle(progress)
+                save_checkpoint(folder, method, optimizer, progress)
+                saved = now
+                if now > deadline:
+                    return _fitted(progress, started)
+        step_of.settle(progress)
+        accuracy = validate(method, valid)
+        _end_epoch(progress, config, accuracy, optimizer, time.monotonic() - started)
+        if progress.best_epoch == progress.epoch - 1:
+            method.save(folder)
+        _write_history(folder, progress)
+        save_checkpoint(folder, method, optimizer, progress)
+        saved = time.monotonic()
+        if saved > deadline:
+            break
+    progress.finished = progress.finished or progress.epoch >= config.epochs
+    return _fitted(progress, started)
+
+
+def choose_device(name: str) -> torch.device:
+    """Return a device by name; ``auto`` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"There is no device '{name}'; use cpu, cuda or auto.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("This machine has no CUDA device; use --device cpu or auto.")
+    return device
+
+
+@torch.inference_mode()
+def validate(method: LearnedMethod[Any], batches: list[Batch]) -> float:
+    """Return the mean over trips of the share of steps of known truth on the true segment."""
+    method.eval()
+    shares: list[Tensor] = []
+    for batch in batches:
+        recovered = method.recover(batch)
+        known = batch.segment >= 0
+        right = (recovered.segment.cpu() == batch.segment) & known
+        count = known.sum(1)
+        shares.append((right.sum(1) / count.clamp_min(1))[count > 0])
+    values = torch.cat(shares) if shares else torch.zeros(0)
+    return float(values.double().mean()) if len(values) else 0.0
+
+
+class _Trainer:
+    """One optimizer step after another; adds up losses on the device without waiting for it."""
+
+    def __init__(
+        self, method: LearnedMethod[Any], optimizer: torch.optim.Optimizer, config: TrainConfig, per_epoch: int
+    ) -> None:
+        self._method, self._optimizer, self._config, self._per_epoch = method, optimizer, config, per_epoch
+        self._cuda = method.device.type == "cuda"
+        self._recorded = RecordedLoss(method) if self._cuda else None
+        self._sums: list[Losses] = []
+
+    def shape(self, inputs: Inputs) -> Inputs:
+        """Return a batch as it is sent to the device."""
+        if not self._cuda:
+            return inputs
+        return Inputs(*(part.pin_memory() for part in round_up(inputs)))
+
+    def __call__(self, inputs: Inputs, progress: Progress) -> Losses:
+        number = progress.epoch * self._per_epoch + progress.step
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate(number)
+        torch.manual_seed((self._config.seed << 32) + number)  # so that dropout is the same after a restart
+        if self._recorded is None:
+            self._optimizer.zero_grad(set_to_none=True)
+            losses = self._method.loss(inputs.to(self._method.device))
+            losses.total.backward()  # type: ignore[no-untyped-call]
+        else:
+            losses = self._recorded(inputs)
+        torch.nn.utils.clip_grad_norm_(self._method.parameters(), self._config.clip)
+        self._optimizer.step()
+        losses = Losses(*(value.detach().clone() for value in losses))
+        self._sums.append(losses)
+        return losses
+
+    def settle(self, progress: Progress) -> None:
+        """Add the losses so far to the sums of the epoch, one by one, so that a restart adds the same numbers."""
+        for losses in self._sums:
+            for name, value in losses._asdict().items():
+                progress.sums[name] = progress.sums.get(name, 0.0) + float(value)
+        self._sums.clear()
+
+    def _rate(self, number: int) -> float:
+        config = self._config
+        if config.schedule == "constant":
+            return config.lr
+        total = config.epochs * self._per_epoch
+        rise = max(1, round(config.warm_up * total))
+        if number < rise:
+            return config.lr * (number + 1) / rise
+        return config.lr * max(1e-3, 0.5 * (1 + math.cos(math.pi * (number - rise) / max(1, total - rise))))
+
+
+def _optimizer(method: LearnedMethod[Any], config: TrainConfig) -> torch.optim.Optimizer:
+    fused = method.device.type == "cuda"
+    if config.optimizer == "adam":
+        return torch.optim.Adam(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+    return torch.optim.AdamW(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+
+
+def _validation(dataset: Dataset, config: TrainConfig) -> list[Batch]:
+    """Return batches of the validation trips with one fixed draw, of similar length each."""
+    split = dataset.split("valid")
+    chosen = np.random.default_rng((config.seed, 4)).permutation(len(split))[: config.most_valid]
+    chosen = chosen[np.argsort(split.lengths[chosen], kind="stable")]
+    batches = []
+    for first in range(0, len(chosen), VALID_TRIPS):
+        trips = split.trips(chosen[first : first + VALID_TRIPS])
+        observed = draw_observed(trips, config.keep[0], seed=0, rule=config.rule)
+        batches.append(
+            make_batch(trips, observed, dataset.network, step_s=dataset.info.step_s, time_zone=dataset.info.time_zone)
+        )
+    return batches
+
+
+def _end_epoch(
+    progress: Progress, config: TrainConfig, accuracy: float, optimizer: torch.optim.Optimizer, seconds: float
+) -> None:
+    means = {name: value / max(1, progress.step) for name, value in progress.sums.items()}
+    better = accuracy > progress.best
+    if better:
+        progress.best, progress.best_epoch = accuracy, progress.epoch
+    progress.history.append(
+        {
+            "epoch": progress.epoch,
+            **{f"loss_{name}": value for name, value in means.items()},
+            "valid_accuracy": accuracy,
+            "best": better,
+            "lr": optimizer.param_groups[0]["lr"],
+            "seconds": round(seconds, 1),
+        }
+    )
+    progress.finished = 0 < config.patience <= progress.epoch - progress.best_epoch
+    progress.epoch, progress.step, progress.sums = progress.epoch + 1, 0, {}
+
+
+def _same_settings(file: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of a new run; refuse to go on with others."""
+    text = json.dumps(settings, indent=2) + "\n"
+    if file.exists():
+        if file.read_text("utf-8") != text:
+            raise ConfigError(
+                f"{file.parent} holds a run with other settings; give another folder or the same settings."
+            )
+        return
+    with replacing(file) as path:
+        path.write_text(text, "utf-8")
+
+
+def _write_history(folder: Path, progress: Progress) -> None:
+    with replacing(folder / "metrics.jsonl") as path:
+        path.write_text("".join(json.dumps(row) + "\n" for row in progress.history), "utf-8")
+
+
+def _fitted(progress: Progress, started: float) -> Fitted:
+    return Fitted(
+        progress.epoch, progress.best_epoch, progress.best, progress.finished, round(time.monotonic() - started, 1)
+    )
