@@ -21,7 +21,7 @@ from tedtrajrec.data.dataset import Dataset, SplitInfo
 from tedtrajrec.data.preparing import listing
 from tedtrajrec.data.preparing.assemble import assemble
 from tedtrajrec.data.preparing.chunk import ChunkPreparer
-from tedtrajrec.data.preparing.config import PrepareConfig
+from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
 from tedtrajrec.data.preparing.parts import Work
 from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.files import existing_file, replacing
@@ -31,7 +31,7 @@ from tedtrajrec.trips.cleaning.rejects import CleanSummary
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.table import Trips
 
-__all__ = ["PrepareConfig", "PrepareSummary", "prepare_dataset"]
+__all__ = ["PrepareConfig", "PrepareSummary", "TruthConfig", "prepare_dataset"]
 
 CHUNK_FIXES = 300_000
 """Fixes of a part: some 6,000 trips of 12 minutes at 15 s."""
@@ -98,6 +98,8 @@ def prepare_dataset(
         raise ConfigError("The time zone of the trips is not given; name it with --timezone, such as Europe/Lisbon.")
     load_zone(config.time_zone)
     source, output = existing_file(source, "a file of trips"), Path(output)
+    if rejects is not None and Path(rejects).resolve() == source.resolve():
+        raise OutputError(f"{rejects} is also the file of trips; give the rejects a file of their own.")
     if not isinstance(network, RoadNetwork):
         network = RoadNetwork.load(network)
     with source.open("rb") as file:
