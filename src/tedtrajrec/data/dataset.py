@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -138,6 +138,11 @@ class Split:
         """Number of steps of each trip [T]."""
         return np.concatenate([np.zeros(0, np.int64), *(np.diff(shard["offset"]) for shard in self._shards)])
 
+    def shards(self) -> Iterator[Trips]:
+        """Yield all trips, shard by shard, so that memory stays small."""
+        for first, end in itertools.pairwise(self._first.tolist()):
+            yield self.trips(np.arange(first, end))
+
     def trips(self, which: ArrayLike | None = None) -> Trips:
         """Return trips with fixes and true positions, one row a step.
 
@@ -256,7 +261,7 @@ def _open_shard(folder: Path) -> dict[str, NDArray[Any]]:
             raise InputError(f"this is not a whole array ({error})", file=file, remedy="Prepare again.") from error
         if array.ndim != 1 or array.dtype != dtype:
             raise InputError(f"it holds {array.ndim} dimensions of {array.dtype}, not {np.dtype(dtype)}", file=file)
-        arrays[name] = array
+        arrays[name] = np.asarray(array)  # still mapped, but slices of a plain array are much cheaper
     trips, steps = len(arrays["start"]), len(arrays["segment"])
     whole = (
         len(arrays["offset"]) == trips + 1 == len(arrays["id_offset"])
