@@ -23,6 +23,7 @@ from tedtrajrec.trips.clean import CleanConfig, clean_trips
 from tedtrajrec.trips.cleaning.rejects import CleanSummary, RejectsFile
 from tedtrajrec.trips.match import STATUS, MatchConfig, Matched, Matcher
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
+from tedtrajrec.trips.route_files import RouteWriter
 from tedtrajrec.trips.simulate import simulate_chunks
 from tedtrajrec.trips.simulation.config import SimulationConfig
 from tedtrajrec.trips.table import Trips
@@ -133,6 +134,7 @@ def match_file(
     output: str | Path,
     *,
     network: str | Path,
+    routes: str | Path | None = None,
     preset: str = "default",
     noise_m: float | None = None,
     columns: Mapping[str, str] | None = None,
@@ -149,6 +151,8 @@ def match_file(
         Files of trips.
     network
         The road network.
+    routes
+        A file for the routes driven, one row for each piece of a trip; see :class:`RouteWriter`.
     preset
         Settings of the matcher; see :meth:`MatchConfig.preset`.
     noise_m
@@ -165,10 +169,14 @@ def match_file(
     matcher = Matcher(RoadNetwork.load(network), settings)
     status: Counter[str] = Counter()
     breaks = 0
-    with TripWriter(output) as writer:
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(TripWriter(output))
+        route_writer = None if routes is None else stack.enter_context(RouteWriter(routes, matcher.network))
         for chunk in iter_trips(source, columns=columns, timezone=timezone):
             found = matcher.match(chunk, show_progress=True)
             writer.write(_with_match(chunk, found, matcher.network))
+            if route_writer is not None:
+                route_writer.write(chunk, found)
             status.update({name: int((found.status == i).sum()) for i, name in enumerate(STATUS)})
             breaks += int(np.maximum(np.diff(found.piece_offsets) - 1, 0).sum())
     return MatchSummary(writer.written.trips, dict(status), breaks)

@@ -1,0 +1,38 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tedtrajrec.errors import ConfigError
+
+Trips = Annotated[Path, typer.Argument(help="Trips: CSV, Parquet, GeoParquet, GPX.")]
+DatasetPath = Annotated[Path, typer.Argument(help="Dataset made by 'prepare'.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write; its suffix chooses the format.")]
+Network = Annotated[Path, typer.Option("--network", help="Road network made by 'network build'.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", help="Name of a column in the file, such as lon=X; repeat for more.", metavar="NAME=COLUMN"
+    ),
+]
+TimeZone = Annotated[str | None, typer.Option("--timezone", help="IANA time zone of times that carry none.")]
+Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, such as noise.drift_m=5; repeat for more.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
+
+
+def mapping(entries: list[str] | None) -> dict[str, str] | None:
+    """Return ``NAME=COLUMN`` options as a mapping."""
+    if not entries:
+        return None
+    pairs = [entry.partition("=") for entry in entries]
+    for entry, (name, sign, _) in zip(entries, pairs, strict=True):
+        if not (name and sign):  # an empty column is meant: 'segment=' leaves a column of that name alone
+            raise ConfigError(f"Option --columns {entry} is not of the form NAME=COLUMN, for example lon=X.")
+    return {name: column for name, _, column in pairs}

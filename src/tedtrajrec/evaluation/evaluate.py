@@ -1,0 +1,62 @@
+"""Several methods on one dataset, from folder to folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tedtrajrec.data.dataset import Dataset, SplitName
+from tedtrajrec.data.sampling import Rule
+from tedtrajrec.evaluation.report import write_evaluation
+from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
+from tedtrajrec.methods.registry import METHODS, load_method, make_method
+
+
+def evaluate_methods(
+    methods: Sequence[str],
+    dataset: str | Path,
+    *,
+    keep: Sequence[str] = ("1/8",),
+    rule: Rule = "exact",
+    split: SplitName = "test",
+    seed: int = 0,
+    overrides: Iterable[str] = (),
+    output: str | Path | None = None,
+    keep_steps: bool = False,
+) -> list[Evaluation]:
+    """Evaluate methods on the trips of a dataset, all on the same draws.
+
+    Parameters
+    ----------
+    methods
+        Names of methods, which first learn what they need from the training trips, or folders of saved ones.
+    dataset
+        Folder of a prepared dataset.
+    keep, rule, split, seed
+        See :func:`draw_steps`; one evaluation for each share.
+    overrides
+        Settings of the methods as ``key=value``.
+    output
+        Folder for a folder of each evaluation; see :func:`write_evaluation`.
+    keep_steps
+        Whether to keep and write the answer at every step.
+    """
+    prepared = Dataset(dataset)
+    settings = list(overrides)
+    ready = []
+    for name in methods:
+        if name not in METHODS and Path(name).is_dir():
+            ready.append(load_method(name, prepared.network))
+            continue
+        method = make_method(name, prepared.network, settings)
+        method.precompute(prepared)
+        ready.append(method)
+    evaluations = []
+    for share in keep:
+        draw = draw_steps(prepared, keep=share, seed=seed, rule=rule, split=split)
+        for method in ready:
+            evaluation = evaluate_draw(method, draw, keep_steps=keep_steps, show_progress=True)
+            if output is not None:
+                write_evaluation(evaluation, Path(output) / evaluation.name)
+            evaluations.append(evaluation)
+    return evaluations
