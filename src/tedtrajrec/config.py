@@ -21,7 +21,9 @@ from tedtrajrec.files import existing_file
 C = TypeVar("C")
 
 
-def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterable[str] = ()) -> C:
+def load_config(
+    cls: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), *, base: C | None = None
+) -> C:
     """Fill the dataclass ``cls`` from a TOML file and ``key=value`` overrides, which win.
 
     Parameters
@@ -32,6 +34,8 @@ def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterabl
         A TOML file, or nothing for the defaults of the class.
     overrides
         Texts such as ``noise.drift_m=4.5``; the value is read as TOML, or as plain text where it is none.
+    base
+        Values in place of the defaults of the class, for classes without nested ones.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -44,7 +48,7 @@ def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterabl
         if not sign or not key.strip():
             raise ConfigError(f"Setting '{override}' is not of the form key=value, for example noise.drift_m=4.5.")
         _put(values, key.strip().split("."), _parse(text.strip()))
-    return from_dict(cls, values)
+    return from_dict(cls, values if base is None else {**to_dict(base), **values})
 
 
 def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:

@@ -22,6 +22,41 @@ def list_methods() -> None:
 
 
 @app.command()
+def train(
+    method: Annotated[str, typer.Argument(help="Learned method; see 'methods'.")],
+    dataset: DatasetPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run directory; a stopped run there goes on.")],
+    preset: Annotated[
+        Literal["default", "paper"], typer.Option("--preset", help="What wins on validation, or the paper's text.")
+    ] = "default",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, such as model.d=128 or train.epochs=20.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "auto",
+    max_minutes: Annotated[
+        float | None, typer.Option("--max-minutes", help="Stop cleanly after so long; give the command again to go on.")
+    ] = None,
+) -> None:
+    """Train a method on a dataset; the best weights by validation accuracy are kept."""
+    from tedtrajrec.training.curves import plot_curves
+    from tedtrajrec.training.train import train_method
+
+    fitted = train_method(
+        method,
+        dataset,
+        output,
+        preset=preset,
+        overrides=overrides or (),
+        device=device,
+        max_minutes=max_minutes,
+        show_progress=True,
+    )
+    typer.echo(f"{output}: {fitted}")
+    if fitted.epochs:
+        typer.echo(str(plot_curves(output)))
+
+
+@app.command()
 def evaluate(
     method: Annotated[str, typer.Argument(help="Method or folder of a saved one; several with commas between.")],
     dataset: DatasetPath,

@@ -21,6 +21,7 @@ from tedtrajrec.trips.table import Trips, as_text
 class FixCandidates:
     """The C segments around the fixes of a batch, ragged: those of fix j of trip i are found at row i x m + j."""
 
+    radius_m: float  # how far was searched
     offset: Tensor  # [B*m+1] int64
     segment: Tensor  # [C] int64
     distance_m: Tensor  # [C] float32
@@ -171,6 +172,7 @@ def _candidates(
     count = np.zeros(shape[0] * shape[1], np.int64)
     count[rows] = np.diff(found.offsets)  # rows rise, so candidates stay in order
     return FixCandidates(
+        radius_m=radius_m,
         offset=torch.from_numpy(np.concatenate([[0], np.cumsum(count)]).astype(np.int64)),
         segment=torch.from_numpy(found.segment.astype(np.int64)),
         distance_m=torch.from_numpy(found.distance_m.astype(np.float32)),

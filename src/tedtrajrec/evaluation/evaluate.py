@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule
+from tedtrajrec.errors import ConfigError
 from tedtrajrec.evaluation.report import write_evaluation
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
-from tedtrajrec.methods.registry import METHODS, load_method, make_method
+from tedtrajrec.methods.base import Method
+from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class
+from tedtrajrec.training.loop import choose_device
 
 
 def evaluate_methods(
@@ -43,11 +48,14 @@ def evaluate_methods(
     """
     prepared = Dataset(dataset)
     settings = list(overrides)
-    ready = []
+    ready: list[Method[Any]] = []
     for name in methods:
         if name not in METHODS and Path(name).is_dir():
-            ready.append(load_method(name, prepared.network))
+            saved = load_method(name, prepared.network)
+            ready.append(saved.to(choose_device("auto")) if isinstance(saved, LearnedMethod) else saved)
             continue
+        if issubclass(method_class(name), LearnedMethod):
+            raise ConfigError(f"{name} must be trained first: tedtrajrec train {name} {dataset} -o runs/{name}")
         method = make_method(name, prepared.network, settings)
         method.precompute(prepared)
         ready.append(method)

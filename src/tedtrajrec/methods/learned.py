@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -83,6 +83,9 @@ class LearnedMethod(Method[Settings], nn.Module):
         As for :class:`Method`.
     """
 
+    PRESETS: ClassVar[dict[str, Any]] = {}
+    """Settings by name: ``paper`` is what its paper says, ``default`` (those of the class) what wins on validation."""
+
     decoder: StepDecoder
 
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
@@ -117,13 +120,15 @@ class LearnedMethod(Method[Settings], nn.Module):
         Parameters
         ----------
         batch
-            With or without candidates; they are searched where missing.
+            With or without candidates; they are searched where missing or not far enough.
         forced
             Steps whose truth is fed to the next one [B, n]; none if not given.
         """
         config = self.config
         shape = cast("tuple[int, int]", tuple(batch.fix_mask.shape))
-        candidates = batch.candidates or batch.search(self.finder, self.network, config.eta_m, config.most_candidates)
+        candidates = batch.candidates
+        if candidates is None or candidates.radius_m < config.eta_m:
+            candidates = batch.search(self.finder, self.network, config.eta_m, config.most_candidates)
         nearby = pad_candidates(candidates, shape, config.most_candidates)
         middle = self._middle.to(batch.fix_xy.device)
         known = batch.segment >= 0

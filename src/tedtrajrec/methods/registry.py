@@ -17,6 +17,7 @@ METHODS = {
     "linear_hmm": "LinearHmm",
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
+    "tedtrajrec": "TedTrajRec",
 }
 """Name of the method, which is also its module here, and of its class. A module loads when it is first used."""
 

@@ -31,7 +31,7 @@ class TedTrajRecConfig(LearnedConfig):
     attention: Kind = "ted"
     activation: Activation = "lecun"
     gamma_m: float = 30.0
-    coordinates: bool = False  # whether a fix is also told by its coordinates and time, as in the authors' code
+    coordinates: bool = True  # whether a fix is also told by its coordinates and time, as in the authors' code
 
 
 class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
@@ -39,6 +39,10 @@ class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
 
     name: ClassVar[str] = "tedtrajrec"
     Config: ClassVar[type[TedTrajRecConfig]] = TedTrajRecConfig
+    PRESETS: ClassVar[dict[str, TedTrajRecConfig]] = {
+        "default": TedTrajRecConfig(),
+        "paper": TedTrajRecConfig(coordinates=False),
+    }
 
     def __init__(self, network: RoadNetwork, config: TedTrajRecConfig | None = None) -> None:
         super().__init__(network, config)

@@ -13,7 +13,7 @@ Schedule = Literal["constant", "one_cycle"]
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a method is trained; the defaults are ours, :data:`PAPER` is what the paper says."""
+    """How a method is trained; the defaults are ours, those of the paper are in :data:`PRESETS`."""
 
     epochs: int = 60
     batch: int = 64
@@ -42,4 +42,7 @@ class TrainConfig:
             keep_share(share)
 
 
-PAPER = TrainConfig(epochs=30, optimizer="adam", weight_decay=0.0, schedule="constant")
+PRESETS = {
+    "default": TrainConfig(),
+    "paper": TrainConfig(epochs=30, optimizer="adam", weight_decay=0.0, schedule="constant"),
+}

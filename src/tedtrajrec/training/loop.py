@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,7 @@ def fit(
             desc=f"epoch {progress.epoch + 1}/{config.epochs}",
             initial=progress.step,
             total=len(order),
-            disable=not show_progress,
+            disable=not (show_progress and sys.stderr.isatty()),
             leave=False,
         )
         for inputs in bar:

@@ -1,0 +1,72 @@
+"""From the name of a method and a dataset to a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tedtrajrec.config import load_config
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.errors import ConfigError
+from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.registry import method_class
+from tedtrajrec.training.config import PRESETS, TrainConfig
+from tedtrajrec.training.loop import Fitted, fit
+
+
+def train_method(
+    name: str,
+    dataset: str | Path | Dataset,
+    run: str | Path,
+    *,
+    preset: str = "default",
+    overrides: Iterable[str] = (),
+    device: str = "auto",
+    max_minutes: float | None = None,
+    show_progress: bool = False,
+) -> Fitted:
+    """Train a method; the same call goes on with a run that was stopped.
+
+    Parameters
+    ----------
+    name
+        A learned method of the registry.
+    dataset
+        A prepared dataset or its folder.
+    run
+        The run directory; see :func:`fit`.
+    preset
+        ``paper`` or ``default``.
+    overrides
+        Settings such as ``model.d=128`` or ``train.epochs=20``.
+    device, max_minutes, show_progress
+        As for :func:`fit`.
+    """
+    cls = method_class(name)
+    if not issubclass(cls, LearnedMethod):
+        raise ConfigError(f"{name} learns from a dataset when it is evaluated; there is nothing to train.")
+    if preset not in PRESETS:
+        raise ConfigError(f"There is no preset '{preset}'. Known: {', '.join(PRESETS)}.")
+    prepared = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    model, train = _split(overrides)
+    settings = load_config(TrainConfig, None, train, base=PRESETS[preset])
+    torch.manual_seed(settings.seed)
+    method: LearnedMethod[Any] = cls(
+        prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset))
+    )
+    method.precompute(prepared)
+    return fit(method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress)
+
+
+def _split(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the settings of the model and those of training."""
+    parts: dict[str, list[str]] = {"model": [], "train": []}
+    for override in overrides:
+        part, _, rest = override.partition(".")
+        if part not in parts or not rest:
+            raise ConfigError(f"Setting '{override}' must start with model. or train., for example model.d=128.")
+        parts[part].append(rest)
+    return parts["model"], parts["train"]
