@@ -18,6 +18,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, StepDecoder, segment_loss
 from tedtrajrec.nn.point_features import Nearby, pad_candidates
+from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.road_gnn import Roads
 
 
@@ -60,6 +61,20 @@ class Inputs(NamedTuple):
         """Return the tensors on a device."""
         return Inputs(*(part.to(device, non_blocking=True) for part in self))
 
+    def pin(self) -> Inputs:
+        """Return the tensors in memory that can be copied to a device while other work goes on."""
+        return Inputs(*(part.pin_memory() for part in self))
+
+    def rounded(self, fixes: int = 4, steps: int = 8) -> Inputs:
+        """Return the batch with more padding, up to multiples of these, so that few shapes occur."""
+        more = {True: -self.fix_mask.shape[1] % fixes, False: -self.step_mask.shape[1] % steps}
+        fill = {"near_distance": torch.inf, "segment": -1}
+        padded = {}
+        for name, value in self._asdict().items():
+            shape = (value.shape[0], more[name.startswith(("near", "fix"))], *value.shape[2:])
+            padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
+        return Inputs(**padded)
+
     @property
     def nearby(self) -> Nearby:
         """The segments around the fixes."""
@@ -95,6 +110,7 @@ class LearnedMethod(Method[Settings], nn.Module):
         self._middle = torch.tensor([(x.min() + x.max()) / 2, (y.min() + y.max()) / 2], dtype=torch.float32)
         self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
         self._roads: Roads | None = None
+        self._recorded: Recorded[Inputs, Decoded] | None = None
 
     @abstractmethod
     def roads(self) -> Roads:
@@ -185,7 +201,7 @@ class LearnedMethod(Method[Settings], nn.Module):
         self.decoder.train(training)
         return Fed(decoded.segment, decoded.ratio, inputs.forced)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def decode(self, inputs: Inputs) -> Decoded:
         """Return the most likely positions of a batch; the road part is computed once for all batches."""
         if self._roads is None:
@@ -197,11 +213,17 @@ class LearnedMethod(Method[Settings], nn.Module):
         """Return the position at every step."""
         if self.training:
             self.eval()
-        return Recovered(*self.decode(self.inputs(batch).to(self.device)))
+        inputs = self.inputs(batch)
+        if self.device.type != "cuda":
+            return Recovered(*self.decode(inputs))
+        if self._recorded is None:
+            self._recorded = Recorded(self.decode, self.device)
+        n = inputs.step_mask.shape[1]
+        return Recovered(*(part[:, :n].clone() for part in self._recorded(inputs.rounded())))
 
     def train(self, mode: bool = True) -> Self:
         """Switch between training and use; weights may change in training, so what was kept of the roads goes."""
-        self._roads = None
+        self._roads = self._recorded = None
         return super().train(mode)
 
     def state(self) -> Arrays:
@@ -214,4 +236,4 @@ class LearnedMethod(Method[Settings], nn.Module):
         if own.keys() != state.keys() or any(own[name].shape != array.shape for name, array in state.items()):
             raise ValueError("the weights do not fit the settings and the network")
         self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()})
-        self._roads = None
+        self._roads = self._recorded = None

@@ -23,10 +23,10 @@ from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import replacing
 from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses
+from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.recorded import RecordedLoss, round_up
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
 VALID_TRIPS = 512  # of one validation batch
@@ -92,9 +92,8 @@ def fit(
         raise InputError("the dataset has no training trips", file=dataset.path)
     _same_settings(folder / "train.json", {"train": to_dict(config), "method": to_dict(method.config)})
     method.to(choose_device(device))
-    optimizer = _optimizer(method, config)
-    progress = load_checkpoint(folder, method, optimizer) or Progress()
-    step_of = _Trainer(method, optimizer, config, math.ceil(len(split) / config.batch))
+    trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
+    progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()
     valid = _validation(dataset, config)
     deadline = math.inf if max_minutes is None else started + 60 * max_minutes
     saved = time.monotonic()
@@ -104,7 +103,7 @@ def fit(
 
         def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> Inputs:
             batch, forced = training_batch(dataset, split, order[k], config, epoch)
-            return step_of.shape(method.inputs(batch, forced))
+            return trainer.shape(method.inputs(batch, forced))
 
         numbers = range(progress.step, len(order))
         bar = tqdm(
@@ -116,24 +115,24 @@ def fit(
             leave=False,
         )
         for inputs in bar:
-            losses = step_of(inputs, progress)
+            losses = trainer(inputs, progress)
             progress.step += 1
             if progress.step % 10 == 0 and show_progress:
                 bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
             now = time.monotonic()
             if now > deadline or now - saved > CHECKPOINT_S:
-                step_of.settle(progress)
-                save_checkpoint(folder, method, optimizer, progress)
+                trainer.settle(progress)
+                save_checkpoint(folder, method, trainer.optimizer, progress)
                 saved = now
                 if now > deadline:
                     return _fitted(progress, started)
-        step_of.settle(progress)
+        trainer.settle(progress)
         accuracy = validate(method, valid)
-        _end_epoch(progress, config, accuracy, optimizer, time.monotonic() - started)
+        _end_epoch(progress, config, accuracy, trainer.optimizer, time.monotonic() - started)
         if progress.best_epoch == progress.epoch - 1:
             method.save(folder)
         _write_history(folder, progress)
-        save_checkpoint(folder, method, optimizer, progress)
+        save_checkpoint(folder, method, trainer.optimizer, progress)
         saved = time.monotonic()
         if saved > deadline:
             break
@@ -169,39 +168,53 @@ def validate(method: LearnedMethod[Any], batches: list[Batch]) -> float:
     return float(values.double().mean()) if len(values) else 0.0
 
 
-class _Trainer:
-    """One optimizer step after another; adds up losses on the device without waiting for it."""
+class Trainer:
+    """One optimizer step after another; adds up losses on the device without waiting for it.
 
-    def __init__(
-        self, method: LearnedMethod[Any], optimizer: torch.optim.Optimizer, config: TrainConfig, per_epoch: int
-    ) -> None:
-        self._method, self._optimizer, self._config, self._per_epoch = method, optimizer, config, per_epoch
+    Parameters
+    ----------
+    method
+        On its device; its optimizer is made here.
+    config
+        Settings of training.
+    per_epoch
+        Batches of an epoch.
+    """
+
+    def __init__(self, method: LearnedMethod[Any], config: TrainConfig, per_epoch: int) -> None:
+        self._method, self._config, self._per_epoch = method, config, per_epoch
+        self.optimizer = _optimizer(method, config)
         self._cuda = method.device.type == "cuda"
-        self._recorded = RecordedLoss(method) if self._cuda else None
+        self._parameters = list(method.parameters())
+        self._recorded = Recorded(self._backward, method.device) if self._cuda else None
         self._sums: list[Losses] = []
 
     def shape(self, inputs: Inputs) -> Inputs:
         """Return a batch as it is sent to the device."""
-        if not self._cuda:
-            return inputs
-        return Inputs(*(part.pin_memory() for part in round_up(inputs)))
+        return inputs.rounded().pin() if self._cuda else inputs
 
     def __call__(self, inputs: Inputs, progress: Progress) -> Losses:
+        """Make one step with a batch and return its losses."""
         number = progress.epoch * self._per_epoch + progress.step
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self._rate(number)
         torch.manual_seed((self._config.seed << 32) + number)  # so that dropout is the same after a restart
-        if self._recorded is None:
-            self._optimizer.zero_grad(set_to_none=True)
-            losses = self._method.loss(inputs.to(self._method.device))
-            losses.total.backward()  # type: ignore[no-untyped-call]
-        else:
-            losses = self._recorded(inputs)
-        torch.nn.utils.clip_grad_norm_(self._method.parameters(), self._config.clip)
-        self._optimizer.step()
-        losses = Losses(*(value.detach().clone() for value in losses))
+        losses = self._backward(inputs) if self._recorded is None else self._recorded(inputs)
+        torch.nn.utils.clip_grad_norm_(self._parameters, self._config.clip)
+        self.optimizer.step()
+        losses = Losses(*(value.clone() for value in losses))
         self._sums.append(losses)
         return losses
+
+    def _backward(self, inputs: Inputs) -> Losses:
+        losses = self._method.loss(inputs)
+        # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
+        gradients = torch.autograd.grad(losses.total, self._parameters)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.copy_(gradient)
+        return Losses(*(value.detach() for value in losses))
 
     def settle(self, progress: Progress) -> None:
         """Add the losses so far to the sums of the epoch, one by one, so that a restart adds the same numbers."""

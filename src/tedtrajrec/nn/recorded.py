@@ -1,0 +1,57 @@
+"""Work on a CUDA device recorded as graphs: launching thousands of small kernels costs more than running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+I = TypeVar("I", bound=tuple[Tensor, ...])  # noqa: E741  (inputs)
+O = TypeVar("O", bound=tuple[Tensor, ...])  # noqa: E741  (outputs)
+
+
+class Recorded(Generic[I, O]):
+    """A function of tensors, recorded once for each set of shapes and played again.
+
+    What it returns is overwritten by the next call with the same shapes.
+
+    Parameters
+    ----------
+    function
+        From a named tuple of tensors to another one. It must not depend on anything but the values of its inputs and of
+        tensors that stay where they are, and must not wait for the device.
+    device
+        A CUDA device.
+    """
+
+    def __init__(self, function: Callable[[I], O], device: torch.device) -> None:
+        self._function, self._device = function, device
+        self._records: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, I, O]] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, inputs: I) -> O:
+        """Return the function of inputs that are on the CPU or on the device."""
+        shapes = tuple(part.shape for part in inputs)
+        if shapes not in self._records:
+            self._records[shapes] = self._record(inputs)
+        graph, static, outputs = self._records[shapes]
+        for place, value in zip(static, inputs, strict=True):
+            place.copy_(value, non_blocking=True)
+        graph.replay()
+        return outputs
+
+    def _record(self, inputs: I) -> tuple[torch.cuda.CUDAGraph, I, O]:
+        make: Any = type(inputs)
+        static: I = make(*(part.to(self._device).clone() for part in inputs))
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries set themselves up on the first runs, which cannot be recorded
+            for _ in range(2):
+                self._function(static)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            outputs = self._function(static)
+        return graph, static, outputs
