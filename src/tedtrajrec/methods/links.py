@@ -2,7 +2,9 @@
 
 Where several trips were on segment a at one step and on b at the next, and the map has no route between the two that
 can be driven in the time, there is a road between them that the map does not know. A link from the end of a to the
-start of b stands for it. Links carry routes, never positions: what falls on one is put at its nearer end.
+start of b stands for it. The trips left a before its end and joined b behind its start, so a route over a link is too
+long as it is: a link counts half its length and takes next to no time. Links carry routes, never positions: what falls
+on one is put at its nearer end.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from tedtrajrec.network.roadnet import RoadNetwork
 Floats = NDArray[np.float64]
 Segments = NDArray[np.int32]
 D = TypeVar("D", bound=np.generic)
+
+LINK_MPS = 1000.0
+LINK_LENGTH = 0.5  # of the straight distance
 
 
 class Links(NamedTuple):
@@ -40,7 +45,7 @@ def find_links(drives: Drives, *, least_trips: int = 2) -> Links:
 def with_links(network: RoadNetwork, links: Links) -> RoadNetwork:
     """Return the network with the links as further segments: link i is segment S + i.
 
-    Only the source of a link leads onto it and it leads to its target alone. It has the class and speed of its source.
+    Only the source of a link leads onto it, and it leads to its target alone. It has the class of its source.
     """
     n, count = network.n_segments, len(links.source)
     link = n + np.arange(count)
@@ -49,6 +54,7 @@ def with_links(network: RoadNetwork, links: Links) -> RoadNetwork:
     order = np.lexsort([follower, source])
     start, end = network.seg_to[links.source], network.seg_from[links.target]
     lon, lat = network.node_lon, network.node_lat
+    straight = short_distance_m(lon[start], lat[start], lon[end], lat[end])
 
     def longer(values: NDArray[D], more: NDArray[Any]) -> NDArray[D]:
         return np.concatenate([values, more.astype(values.dtype)])
@@ -58,9 +64,9 @@ def with_links(network: RoadNetwork, links: Links) -> RoadNetwork:
         seg_from=longer(network.seg_from, start),
         seg_to=longer(network.seg_to, end),
         # At least a metre: where the ends meet, the map forbids the turn that was taken.
-        length_m=longer(network.length_m, short_distance_m(lon[start], lat[start], lon[end], lat[end]).clip(min=1.0)),
+        length_m=longer(network.length_m, (LINK_LENGTH * straight).clip(min=1.0)),
         road_class=longer(network.road_class, network.road_class[links.source]),
-        speed_mps=longer(network.speed_mps, network.speed_mps[links.source]),
+        speed_mps=longer(network.speed_mps, np.full(count, LINK_MPS)),
         source_id=longer(network.source_id, np.zeros(count, network.source_id.dtype)),
         geom_offset=longer(network.geom_offset, network.geom_offset[-1] + 2 * np.arange(1, count + 1)),
         geom_lon=longer(network.geom_lon, np.column_stack([lon[start], lon[end]]).ravel()),

@@ -26,6 +26,7 @@ from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher
 from tedtrajrec.trips.resample import Tracks, positions_on_tracks, tracks_along, tracks_of
+from tedtrajrec.trips.table import Trips
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,6 +38,7 @@ Route = Literal["matched", "popular"]
 FREE_FLOW = 1.25
 """Free flow is so much faster than the learned pace, which includes stops."""
 
+LEAST_FIXES = 100
 LEAST = float(np.finfo(np.float32).tiny)  # a probability that underflowed
 NO_LINKS = Links(np.zeros(0, np.int32), np.zeros(0, np.int32))
 
@@ -55,8 +57,9 @@ class Learned(NamedTuple):
     """What training trips taught of S segments and L links."""
 
     links: Links
-    pace: Floats  # [S+L] seconds per metre
+    pace: Floats  # [S] seconds per metre
     turn_count: Ints  # [E] of the network with links
+    noise_m: float  # of fixes across the road; NaN where there were too few to say
 
 
 class Driven(NamedTuple):
@@ -85,18 +88,25 @@ class RouteHmm(Method[RouteHmmConfig]):
         self._use(None)
 
     def precompute(self, dataset: Dataset) -> None:
-        """Learn links, pace and turns from the training trips."""
-        drives = drives_of(self.network, dataset.split("train").trips())
+        """Learn links, pace, turns and noise from the training trips."""
+        trips = dataset.split("train").trips()
+        drives = drives_of(self.network, trips)
         links = find_links(drives) if self.config.links else NO_LINKS
-        linked = with_links(self.network, links)
-        self._use(Learned(links, learn_pace(linked, drives), count_turns(linked, drives, links)))
+        turn_count = count_turns(with_links(self.network, links), drives, links)
+        self._use(Learned(links, learn_pace(self.network, drives), turn_count, learn_noise(self.network, trips)))
 
     def state(self) -> Arrays:
-        """Return links, pace and turns; nothing without training trips."""
+        """Return links, pace, turns and noise; nothing without training trips."""
         if self._learned is None:
             return {}
-        links, pace, turn_count = self._learned
-        return {"link_source": links.source, "link_target": links.target, "pace": pace, "turn_count": turn_count}
+        links, pace, turn_count, noise_m = self._learned
+        return {
+            "link_source": links.source,
+            "link_target": links.target,
+            "pace": pace,
+            "turn_count": turn_count,
+            "noise_m": np.array([noise_m]),
+        }
 
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
@@ -104,20 +114,27 @@ class RouteHmm(Method[RouteHmmConfig]):
             self._use(None)
             return
         links = Links(state["link_source"], state["link_target"])
-        self._use(Learned(links, state["pace"], state["turn_count"]))
+        self._use(Learned(links, state["pace"], state["turn_count"], float(state["noise_m"][0])))
 
     def _use(self, learned: Learned | None) -> None:
         self._learned = learned
         self._links = NO_LINKS if learned is None else learned.links
         self._roads = with_links(self.network, self._links)
         self._popular = None
+        match = MatchConfig.preset(self.config.preset)
         if learned is not None:
+            if match.noise_m is None and np.isfinite(learned.noise_m):
+                match = dataclasses.replace(match, noise_m=learned.noise_m)
             if self.config.pace == "learned":
-                self._roads = dataclasses.replace(self._roads, speed_mps=(FREE_FLOW / learned.pace).astype(np.float32))
+                speed = self._roads.speed_mps.copy()
+                speed[: self.network.n_segments] = FREE_FLOW / learned.pace
+                self._roads = dataclasses.replace(self._roads, speed_mps=speed)
             if self.config.route == "popular":
                 self._popular = PopularRouter(self._roads, learned.turn_count)
-        self._matcher = _LinkedMatcher(self.network, self._roads, MatchConfig.preset(self.config.preset))
-        self._metre_cost = None if self.config.pace == "constant" else 1 / self._roads.speed_mps.astype(np.float64)
+        self._matcher = _LinkedMatcher(self.network, self._roads, match)
+        self._metre_cost = 1 / self._roads.speed_mps.astype(np.float64)
+        if self.config.pace == "constant":
+            self._metre_cost[: self.network.n_segments] = 0.1  # the same for all; links stay next to nothing
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step; log_prob is the matcher's at observed steps, NaN elsewhere."""
@@ -143,6 +160,22 @@ class RouteHmm(Method[RouteHmmConfig]):
         n = self.network.n_segments
         fix_segment, fix_ratio = off_links(self._links, n, matched.segment, matched.ratio)
         return Driven(fix_segment, fix_ratio, matched.probability, *off_links(self._links, n, *at))
+
+
+def learn_noise(network: RoadNetwork, trips: Trips) -> float:
+    """Return the noise of fixes across the road, from their distances to the true positions; NaN for few fixes.
+
+    It is what the distance that 90 % stay within would be for a normal: the matcher must live with the far ones.
+    """
+    if trips.segment is None or trips.ratio is None:
+        raise ValueError("the trips carry no positions")
+    known = (trips.segment >= 0) & np.isfinite(trips.lon)
+    if known.sum() < LEAST_FIXES:
+        return float("nan")
+    x, y = network.plane.to_xy(trips.lon[known], trips.lat[known])
+    true_x, true_y = network.plane.to_xy(*network.point_at(trips.segment[known], trips.ratio[known]))
+    far = np.quantile(np.hypot(x - true_x, y - true_y), 0.9) / 1.645
+    return float(np.clip(far, MatchConfig.least_noise_m, MatchConfig.most_noise_m))
 
 
 class _LinkedMatcher(Matcher):
