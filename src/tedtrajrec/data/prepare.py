@@ -22,7 +22,7 @@ from tedtrajrec.data.preparing import listing
 from tedtrajrec.data.preparing.assemble import assemble
 from tedtrajrec.data.preparing.chunk import ChunkPreparer
 from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
-from tedtrajrec.data.preparing.parts import Work
+from tedtrajrec.data.preparing.parts import Work, remove_work
 from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -170,5 +170,5 @@ def _finished(output: Path, folder: Path, network: RoadNetwork, described: Mappi
         raise OutputError(f"{output} exists already and is no dataset; give another name.") from None
     if info.config != described or info.network_hash != network.hash:
         raise OutputError(f"{output} is a dataset of another input or other settings; remove it or give another name.")
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_work(folder)
     return PrepareSummary(str(output), info.splits, info.dropped, notes=(f"{output} is there already",))

@@ -78,6 +78,26 @@ def test_a_folder_without_recipe_is_started_over(tmp_path: Path) -> None:
     assert Work(work.folder, RECIPE).files() == []
 
 
+def test_what_is_left_of_a_removed_folder_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(tmp_path / "x.work", RECIPE)
+    work.save(0, part_of("a"))
+    work.note_all_read({})
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", lambda _: None)  # as if killed there
+        work.remove()
+    again = Work(work.folder, RECIPE)
+    assert again.files() == []
+    assert again.all_read is None
+
+
+def test_foreign_files_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "x.work").mkdir()
+    (tmp_path / "x.work" / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match="not ours"):
+        Work(tmp_path / "x.work", RECIPE)
+    assert (tmp_path / "x.work" / "thesis.txt").read_text() == "mine"
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):

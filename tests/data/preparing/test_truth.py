@@ -13,7 +13,6 @@ from tedtrajrec.data.preparing.truth import (
     given_truth,
     make_truth,
     matched_truth,
-    without_far,
 )
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import Matcher
@@ -48,7 +47,7 @@ def test_given_positions_count_where_a_fix_lies_on_the_step() -> None:
 
 def test_matched_positions_between_fixes(tiny_city: RoadNetwork) -> None:
     trips = drive((0, 20, 2), (20, 220, -2), (40, 420, 1))
-    truth = matched_truth(trips, step_grid(trips, 10), Matcher(tiny_city), 60.0)
+    truth = matched_truth(trips, step_grid(trips, 10), Matcher(tiny_city), TruthConfig())
     assert truth.segment.tolist() == [EAST[0], EAST[1], EAST[2], EAST[3], EAST[4]]
     np.testing.assert_allclose(truth.ratio, 0.2, atol=0.01)
 
@@ -56,15 +55,29 @@ def test_matched_positions_between_fixes(tiny_city: RoadNetwork) -> None:
 def test_no_truth_is_made_up_in_long_gaps(tiny_city: RoadNetwork) -> None:
     trips = drive((0, 20, 2), (20, 220, -2), (80, 420, 1))
     grid = step_grid(trips, 20)
-    assert matched_truth(trips, grid, Matcher(tiny_city), 60.0).segment.min() >= 0
-    assert matched_truth(trips, grid, Matcher(tiny_city), 59.0).segment.tolist() == [EAST[0], EAST[2], -1, -1, EAST[4]]
+    assert matched_truth(trips, grid, Matcher(tiny_city), TruthConfig()).segment.min() >= 0
+    assert matched_truth(trips, grid, Matcher(tiny_city), TruthConfig(max_gap_s=59)).segment.tolist() == [
+        EAST[0],
+        EAST[2],
+        -1,
+        -1,
+        EAST[4],
+    ]
+
+
+def test_what_lies_beside_a_fix_far_from_the_road_is_unknown(tiny_city: RoadNetwork) -> None:
+    trips = drive(*((10 * i, 20 + 60 * i, -90 if i == 4 else 0) for i in range(8)))
+    grid = step_grid(trips, 5)
+    found = [matched_truth(trips, grid, Matcher(tiny_city), TruthConfig(max_distance_m=m)).segment for m in (100, 80)]
+    assert found[0].min() >= 0
+    assert np.flatnonzero(found[1] < 0).tolist() == [7, 8, 9]
 
 
 def test_a_broken_route_is_said_to_be(tiny_city: RoadNetwork) -> None:
     whole = drive((0, 20, 0), (10, 120, 0))
     broken = drive((0, 20, 0), (1000, 120, 0), (3000, 220, 0), (3010, 320, 0), name="b")
     trips = concat_trips([whole, broken])
-    truth = matched_truth(trips, step_grid(trips, 1000), Matcher(tiny_city), 9999.0)
+    truth = matched_truth(trips, step_grid(trips, 1000), Matcher(tiny_city), TruthConfig(max_gap_s=9999))
     assert truth.broken.tolist() == [False, True]
     assert truth.segment.tolist() == [EAST[0], EAST[0], EAST[1], -1, EAST[2]]
 
@@ -75,7 +88,7 @@ def test_only_what_is_not_given_is_filled(tiny_city: RoadNetwork) -> None:
     trips = concat_trips([whole, lacking])
     grid = step_grid(trips, 10)
     matcher = Matcher(tiny_city)
-    truth = filled_truth(given_truth(trips, grid), trips, grid, matcher, 60.0)
+    truth = filled_truth(given_truth(trips, grid), trips, grid, matcher, TruthConfig())
     assert truth.segment.tolist() == [9, 9, 9, EAST[1], 9]
     assert given_truth(trips, grid).segment.tolist() == [9, 9, 9, -1, 9]
     for source, rematch, expected in (("given", True, EAST[1]), ("auto", False, -1), ("match", False, EAST[1])):
@@ -88,6 +101,3 @@ def test_distances(tiny_city: RoadNetwork) -> None:
     truth = Truth(np.array([0, 2, -1], np.int32), np.array([0.5, 0.5, np.nan]), np.zeros(1, bool))
     distance = distances_m(tiny_city, trips.lon, trips.lat, truth)
     np.testing.assert_allclose(distance, [7, 120, np.nan], atol=0.1)
-    kept = without_far(truth, distance, 100.0)
-    assert kept.segment.tolist() == [0, -1, -1]
-    assert kept.segment.dtype == np.int32

@@ -14,7 +14,7 @@ from tedtrajrec.data.preparing.given import EdgeIds, check_segments, splits_of
 from tedtrajrec.data.preparing.grid import fixes_on_grid, step_grid
 from tedtrajrec.data.preparing.parts import Account, Part
 from tedtrajrec.data.preparing.splitting import NO_SPLIT
-from tedtrajrec.data.preparing.truth import distances_m, make_truth, without_far
+from tedtrajrec.data.preparing.truth import distances_m, make_truth
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -62,8 +62,6 @@ class ChunkPreparer:
         lon, lat = fixes_on_grid(trips, grid, self.config.largest_fix_gap_s)
         truth = make_truth(trips, grid, self._matcher, self.config.truth, workers=self.workers)
         distance = distances_m(self._network, lon, lat, truth)
-        truth = without_far(truth, distance, self.config.truth.max_distance_m)
-
         steps = Trips(trips.traj_id, grid.offsets, grid.time, lon, lat, truth.segment, truth.ratio)
         inside = trimmed(steps)
         steps = steps.keep_fixes(inside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from tedtrajrec.trips.cleaning.rejects import CleanSummary
 from tedtrajrec.trips.table import Trips, as_text, concat_trips
 
 FORMAT = 1
+_OURS = re.compile(r"\d{6}\.npz|(recipe|all_read)\.json|rejects\.csv|dataset|\.[0-9a-f]{8}-.*")
 
 Mask = NDArray[np.bool_]
 
@@ -68,13 +70,11 @@ class Work:
         self.dataset = folder / "dataset"
         self.rejects = folder / "rejects.csv"
         recipe = json.loads(json.dumps({"format": FORMAT, **recipe}))
-        self.is_new = True
-        self.was_other = False
-        if folder.exists():
-            self.is_new = _read(folder / "recipe.json") != recipe
-            self.was_other = self.is_new
-            if self.is_new:
-                self.remove()
+        found = folder.exists()
+        self.is_new = not found or _read(folder / "recipe.json") != recipe
+        self.was_other = found and self.is_new
+        if self.was_other:
+            self.remove()
         if self.is_new:
             try:
                 folder.mkdir(parents=True)
@@ -83,11 +83,8 @@ class Work:
             _write(folder / "recipe.json", recipe)
 
     def remove(self) -> None:
-        """Remove the folder; the recipe goes last, so that what is left of it is known."""
-        for entry in self.folder.iterdir():
-            if entry.name != "recipe.json":
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        shutil.rmtree(self.folder)
+        """Remove the folder."""
+        remove_work(self.folder)
 
     # ------------------------------------------------------------------ reading the input
 
@@ -168,6 +165,17 @@ class Work:
                 held, count = [joined.select(np.arange(size, count))], count - size
         if count:
             yield concat_trips(held)
+
+
+def remove_work(folder: Path) -> None:
+    """Remove a folder of parts, if it is one and holds nothing else."""
+    if not folder.is_dir():
+        return
+    if not all(_OURS.fullmatch(entry.name) for entry in folder.iterdir()):
+        raise OutputError(f"{folder} holds files that are not ours; prepare keeps its parts there, so move them away.")
+    # The recipe goes first: what is left without it is never gone on from.
+    (folder / "recipe.json").unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:

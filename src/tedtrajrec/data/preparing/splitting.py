@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tedtrajrec.data.dataset import SPLITS
 from tedtrajrec.data.sampling import trip_keys
 from tedtrajrec.errors import InputError
 
@@ -16,7 +15,7 @@ Codes = NDArray[np.int8]
 Ints = NDArray[np.int64]
 
 NO_SPLIT = -1
-"""Code of a trip that belongs to no split; others are indices into SPLITS."""
+"""Code of a trip that belongs to no split; others are indices into SPLITS of the dataset."""
 
 SPLIT_WORDS = {"train": 0, "training": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
 """What a column may say, in any case."""
@@ -79,11 +78,6 @@ def split_by_words(words: Sequence[str | None]) -> tuple[Codes, str | None]:
     codes = {word: SPLIT_WORDS.get((word or "").strip().lower(), NO_SPLIT) for word in dict.fromkeys(words)}
     wrong = next((word for word, code in codes.items() if code == NO_SPLIT and (word or "").strip()), None)
     return np.array([codes[word] for word in words], np.int8), wrong
-
-
-def count_splits(codes: Codes) -> dict[str, int]:
-    """Return the number of trips of each split."""
-    return {name: int((codes == i).sum()) for i, name in enumerate(SPLITS)}
 
 
 def _improve(split: Ints, size: Ints, wanted: NDArray[np.float64]) -> None:

@@ -40,24 +40,28 @@ def given_truth(trips: Trips, grid: StepGrid) -> Truth:
 
 
 def matched_truth(
-    trips: Trips, grid: StepGrid, matcher: Matcher, max_gap_s: float, *, workers: int | None = None
+    trips: Trips, grid: StepGrid, matcher: Matcher, config: TruthConfig, *, workers: int | None = None
 ) -> Truth:
     """Return positions on the matched routes, between two matched fixes at the same share of free flow everywhere.
 
-    Steps between two matched fixes more than ``max_gap_s`` apart are unknown, as are those in breaks of the route.
+    A step is unknown in a break of the route, where the matched fixes around it are too far apart, and where one of
+    them is too far from the road.
     """
     matched = matcher.match(trips, workers=workers)
     cost = 1.0 / matcher.network.speed_mps.astype(np.float64)
     segment, ratio = positions_on_routes(matcher.network, trips, matched, grid.offsets, grid.time, metre_cost=cost)
     before, after = bracket(trips, grid, matched.segment >= 0)
-    far = (before >= 0) & (after >= 0)
-    far[far] = trips.time[after[far]] - trips.time[before[far]] > max_gap_s
-    segment[far], ratio[far] = -1, np.nan
+    doubtful = (before >= 0) & (after >= 0)
+    i, j = before[doubtful], after[doubtful]
+    doubtful[doubtful] = (trips.time[j] - trips.time[i] > config.max_gap_s) | (
+        np.maximum(matched.distance_m[i], matched.distance_m[j]) > config.max_distance_m
+    )
+    segment[doubtful], ratio[doubtful] = -1, np.nan
     return Truth(segment, ratio, np.diff(matched.piece_offsets) > 1)
 
 
 def filled_truth(
-    given: Truth, trips: Trips, grid: StepGrid, matcher: Matcher, max_gap_s: float, *, workers: int | None = None
+    given: Truth, trips: Trips, grid: StepGrid, matcher: Matcher, config: TruthConfig, *, workers: int | None = None
 ) -> Truth:
     """Return the given positions, and those of the matcher where none is given."""
     unknown = given.segment < 0
@@ -68,7 +72,7 @@ def filled_truth(
     mine = some[grid.trip]
     lengths = np.diff(grid.offsets)[some]
     part = StepGrid(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), grid.time[mine])
-    found = matched_truth(trips.select(some), part, matcher, max_gap_s, workers=workers)
+    found = matched_truth(trips.select(some), part, matcher, config, workers=workers)
     segment, ratio, broken = given.segment.copy(), given.ratio.copy(), given.broken.copy()
     segment[unknown], ratio[unknown] = found.segment[unknown[mine]], found.ratio[unknown[mine]]
     broken[some] = found.broken
@@ -80,11 +84,11 @@ def make_truth(
 ) -> Truth:
     """Return the true positions as the settings want them."""
     if config.source == "match" or (config.source == "auto" and trips.segment is None):
-        return matched_truth(trips, grid, matcher, config.max_gap_s, workers=workers)
+        return matched_truth(trips, grid, matcher, config, workers=workers)
     given = given_truth(trips, grid)
     if not config.rematch:
         return given
-    return filled_truth(given, trips, grid, matcher, config.max_gap_s, workers=workers)
+    return filled_truth(given, trips, grid, matcher, config, workers=workers)
 
 
 def distances_m(network: RoadNetwork, lon: Floats, lat: Floats, truth: Truth) -> Floats:
@@ -95,9 +99,3 @@ def distances_m(network: RoadNetwork, lon: Floats, lat: Floats, truth: Truth) ->
     at_x, at_y = network.plane.to_xy(*network.point_at(truth.segment[both], truth.ratio[both]))
     distance[both] = np.hypot(x - at_x, y - at_y)
     return distance
-
-
-def without_far(truth: Truth, distance_m: Floats, max_distance_m: float) -> Truth:
-    """Return the truth without positions that are too far from the fix of their step."""
-    far = distance_m > max_distance_m
-    return truth._replace(segment=np.where(far, np.int32(-1), truth.segment), ratio=np.where(far, np.nan, truth.ratio))
