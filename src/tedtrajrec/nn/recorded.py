@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +53,12 @@ class Recorded(Generic[I, O]):
                 self._function(static)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            outputs = self._function(static)
+        # A graph of old that is collected meanwhile would spoil the recording.
+        gc.collect()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                outputs = self._function(static)
+        finally:
+            gc.enable()
         return graph, static, outputs
