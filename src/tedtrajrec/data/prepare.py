@@ -100,6 +100,10 @@ def prepare_dataset(
     source, output = existing_file(source, "a file of trips"), Path(output)
     if rejects is not None and Path(rejects).resolve() == source.resolve():
         raise OutputError(f"{rejects} is also the file of trips; give the rejects a file of their own.")
+    if rejects is not None and Path(rejects).resolve().is_relative_to(output.resolve()):
+        raise OutputError(
+            f"{rejects} is in the dataset, which holds rejects.csv by itself; give another place or none."
+        )
     if not isinstance(network, RoadNetwork):
         network = RoadNetwork.load(network)
     with source.open("rb") as file:
