@@ -291,6 +291,6 @@ def test_impossible_requests(city: RoadNetwork, trip_file: Path, tmp_path: Path)
         prepare_dataset(plain, city, tmp_path / "ds2", settings("truth.source=given"))
     with pytest.raises(OutputError, match="also the file of trips"):
         prepare_dataset(plain, city, tmp_path / "ds3", settings(), rejects=plain)
-    with pytest.raises(OutputError, match="holds rejects.csv by itself"):
+    with pytest.raises(OutputError, match="in the dataset"):
         prepare_dataset(plain, city, tmp_path / "ds3", settings(), rejects=tmp_path / "ds3" / "rejects.csv")
     assert not list(tmp_path.glob("ds*/dataset.json"))

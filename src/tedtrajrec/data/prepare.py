@@ -101,9 +101,7 @@ def prepare_dataset(
     if rejects is not None and Path(rejects).resolve() == source.resolve():
         raise OutputError(f"{rejects} is also the file of trips; give the rejects a file of their own.")
     if rejects is not None and Path(rejects).resolve().is_relative_to(output.resolve()):
-        raise OutputError(
-            f"{rejects} is in the dataset, which holds rejects.csv by itself; give another place or none."
-        )
+        raise OutputError(f"{rejects} is in the dataset, which gets a rejects.csv by itself; leave the option out.")
     if not isinstance(network, RoadNetwork):
         network = RoadNetwork.load(network)
     with source.open("rb") as file:
