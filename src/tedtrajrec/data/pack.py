@@ -135,6 +135,7 @@ def unpack_dataset(path: str | Path, folder: str | Path) -> Dataset:
                 with _reading(path):
                     messages = [archive.read(f"{name}/{number:05d}/{part}") for part in PARTS]
                     trips = _trips(codec.unpack(messages, *size), codec.parts, info["step_s"])
+                    _check(trips, network, path)
                 yield trips
 
         return write_dataset(
@@ -233,8 +234,8 @@ def _trips(columns: _Columns, parts: Ints, step_s: int) -> Trips:
     )
 
 
-def _check(trips: Trips, network: RoadNetwork, folder: Path) -> None:
-    """Refuse steps that cannot be told from others once they are whole numbers."""
+def _check(trips: Trips, network: RoadNetwork, file: Path) -> None:
+    """Refuse steps that no prepared dataset has; some of them would come back as others."""
     assert trips.segment is not None  # noqa: S101
     assert trips.ratio is not None  # noqa: S101
     known, ratio = trips.segment >= 0, trips.ratio
@@ -252,7 +253,7 @@ def _check(trips: Trips, network: RoadNetwork, folder: Path) -> None:
             raise InputError(
                 f"trip '{trip}' has a step with segment {trips.segment[step]}, ratio {ratio[step]:g}, lon"
                 f" {trips.lon[step]:g}, lat {trips.lat[step]:g}",
-                file=folder,
+                file=file,
                 field=name,
                 remedy="Prepare the dataset again.",
             )

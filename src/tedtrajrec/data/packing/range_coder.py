@@ -33,8 +33,11 @@ INT_SLOTS = _SIZE_SLOTS + _SIGN_SLOTS + _LEADING_SLOTS
 BIT_BYTES = 2
 """More than a decision ever takes."""
 
-INT_BYTES = 11 * BIT_BYTES + 40 // 8
-"""More than a number below 2^40 ever takes."""
+INT_BITS = 40
+"""Numbers are below 2^40; this also keeps sums of them small, whatever is read."""
+
+INT_BYTES = 11 * BIT_BYTES + INT_BITS // 8
+"""More than a number ever takes."""
 
 
 Slots = NDArray[np.int32]
@@ -145,14 +148,14 @@ def code_below(coder: Coder, count: int, value: int) -> int:  # pragma: no cover
 
 @njit(cache=True, nogil=True)
 def code_int(coder: Coder, slots: Slots, slot: int, value: int) -> int:  # pragma: no cover  (compiled)
-    """Code an integer of any sign in the slots ``slot:slot + INT_SLOTS``: its size, its sign, its bits.
+    """Code an integer of at most INT_BITS bits in the slots ``slot:slot + INT_SLOTS``: its size, sign and bits.
 
     The three bits behind the leading one are learnt; those below are taken as noise.
     """
-    left, size = abs(value), 0
-    while left >> size:
+    size = 0
+    while size < INT_BITS and abs(value) >> size:
         size += 1
-    size = code_bits(coder, slots, slot, 6, size)
+    size = min(code_bits(coder, slots, slot, 6, size), INT_BITS)
     if size == 0:
         return 0
     negative = code_bit(coder, slots, slot + _SIZE_SLOTS + size, value < 0)
