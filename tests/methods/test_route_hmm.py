@@ -14,7 +14,7 @@ from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import ConfigError
 from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods.registry import make_method
-from tedtrajrec.methods.route_hmm import RouteHmm, RouteHmmConfig
+from tedtrajrec.methods.route_hmm import RouteHmm, RouteHmmConfig, learn_noise
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, concat_trips
 from tests.conftest import make_grid
@@ -87,6 +87,17 @@ def test_steps_in_a_break_follow_the_straight_line() -> None:
     middle = int(found.segment[0, 1])
     assert network.seg_to[middle] == network.seg_from[middle] + 1
     assert network.seg_from[middle] in (18, 19, 20)
+
+
+def test_noise_is_learned_from_the_distance_to_the_truth(tiny_city: RoadNetwork) -> None:
+    rng = np.random.default_rng(0)
+    n = 20_000
+    segment, ratio = rng.integers(0, tiny_city.n_segments, n), rng.random(n)
+    x, y = tiny_city.plane.to_xy(*tiny_city.point_at(segment, ratio))
+    lon, lat = tiny_city.plane.to_lonlat(x + rng.normal(0, 7, n), y)
+    trips = Trips.from_columns(np.zeros(n, int), np.arange(n), lon, lat, segment=segment, ratio=ratio)
+    assert learn_noise(tiny_city, trips) == pytest.approx(7, rel=0.03)
+    assert np.isnan(learn_noise(tiny_city, trips.keep_fixes(np.arange(n) < 50)))
 
 
 def test_settings(tiny_city: RoadNetwork) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.routing import Router
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.trips.match import MatchConfig, Matched, match_trips
-from tedtrajrec.trips.resample import Tracks, positions_on_routes, positions_on_tracks, tracks_of
+from tedtrajrec.trips.resample import Tracks, positions_on_routes, positions_on_tracks, tracks_along, tracks_of
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
 from tests.conftest import make_grid
@@ -202,6 +203,24 @@ def test_agrees_with_a_naive_reading(city: RoadNetwork, simulated: tuple[Trips, 
             assert min(r, 1 - r) * length < 1e-3
         elif s >= 0:
             assert r * length == pytest.approx(where * length, abs=1e-3)
+
+
+def test_tracks_along_given_routes(tiny_city: RoadNetwork) -> None:
+    way = path(tiny_city, (0, 0), (1, 0), (1, 1), (2, 1))
+    far = path(tiny_city, (4, 5), (5, 5))[0]
+    segment = np.array([way[0], way[2], way[2], far, far], np.int32)
+    ratio = np.array([0.5, 0.5, 0.5, 0.25, 0.75])
+    joined = np.array([False, True, True, True, True])
+    router = Router(tiny_city)
+    limit = np.array([np.inf, np.inf, 100.0, np.inf])  # none is found to the fourth knot, where a piece begins
+    routes = router.routes(segment[:-1], ratio[:-1], segment[1:], ratio[1:], limit_m=limit)
+    tracks = tracks_along(np.array([0, 5]), START + np.arange(0.0, 50, 10), segment, ratio, joined, routes)
+    assert tracks.route.tolist() == [*way, far]
+    assert tracks.place.tolist() == [0, 2, 2, 3, 3]
+    assert tracks.piece.tolist() == [0, 0, 0, 1, 1]
+    found, where = positions_on_tracks(tiny_city, tracks, [0, 5], START + np.array([5.0, 10, 15, 25, 35]))
+    assert found.tolist() == [way[1], way[2], way[2], -1, far]
+    np.testing.assert_allclose(where, [0.5, 0.5, 0.5, np.nan, 0.5], atol=1e-3)
 
 
 def test_bad_questions(tiny_city: RoadNetwork) -> None:
