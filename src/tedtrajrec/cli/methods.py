@@ -72,7 +72,9 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for metrics.json and one row a trip.")
     ] = None,
-    steps: Annotated[bool, typer.Option("--steps", help="Also write the recovered position of every step.")] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="With -o, also write every recovered step and draw pictures.")
+    ] = False,
 ) -> None:
     """Recover the trips of a dataset from some of their steps and print how well that went."""
     from tedtrajrec.evaluation.evaluate import evaluate_methods

@@ -9,6 +9,7 @@ from typing import Any
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule
 from tedtrajrec.errors import ConfigError
+from tedtrajrec.evaluation.plot import plot_evaluation
 from tedtrajrec.evaluation.report import write_evaluation
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.methods.base import Method
@@ -44,7 +45,7 @@ def evaluate_methods(
     output
         Folder for a folder of each evaluation; see :func:`write_evaluation`.
     keep_steps
-        Whether to keep and write the answer at every step.
+        Whether to keep the answer at every step, write it, and draw it; see :func:`plot_evaluation`.
     """
     prepared = Dataset(dataset)
     settings = list(overrides)
@@ -66,5 +67,7 @@ def evaluate_methods(
             evaluation = evaluate_draw(method, draw, keep_steps=keep_steps, show_progress=True)
             if output is not None:
                 write_evaluation(evaluation, Path(output) / evaluation.name)
+                if keep_steps:
+                    plot_evaluation(evaluation, Path(output) / evaluation.name)
             evaluations.append(evaluation)
     return evaluations

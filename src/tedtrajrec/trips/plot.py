@@ -99,7 +99,7 @@ def _draw_all(axes: Axes, network: RoadNetwork, trips: Trips, dots: Trips | None
     box = frame_map(axes, extent(network))
     draw_roads(axes, network, box, colour=STREETS)
     opacity = float(np.clip(6 / np.sqrt(len(trips)), 0.15, 0.9))
-    lines = _paths(network, trips)
+    lines = drawn_paths(network, trips)
     axes.add_collection(LineCollection(lines, colors=TRUTH, linewidths=1.1, alpha=opacity, zorder=3), autolim=False)
     if dots is not None:
         x, y = network.plane.to_xy(dots.lon, dots.lat)
@@ -110,11 +110,11 @@ def _draw_all(axes: Axes, network: RoadNetwork, trips: Trips, dots: Trips | None
 def _draw_one(axes: Axes, network: RoadNetwork, trip: Trips, dots: Trips | None) -> Box:
     """Draw one trip with every fix and return what the map shows."""
     x, y = _places(network, trip)
-    box = frame_map(axes, _around(x, y))
+    box = frame_map(axes, box_around(x, y))
     draw_roads(axes, network, box, colour=STREETS)
     what = "fix" if trip.segment is None else "position on the road"
     label = f"{what} every {np.median(np.diff(trip.time)):g} s ({trip.n_fixes})"
-    lines = LineCollection(_paths(network, trip), colors=TRUTH, linewidths=1.6, zorder=4)
+    lines = LineCollection(drawn_paths(network, trip), colors=TRUTH, linewidths=1.6, zorder=4)
     axes.add_collection(lines, autolim=False)
     handles = axes.plot(x, y, "o", color=TRUTH, markersize=4, zorder=4, label=label)
     if dots is not None:
@@ -150,7 +150,7 @@ def _places(network: RoadNetwork, trips: Trips) -> tuple[NDArray[np.float64], ND
     return network.plane.to_xy(lon, lat)
 
 
-def _paths(network: RoadNetwork, trips: Trips) -> list[NDArray[np.float64]]:
+def drawn_paths(network: RoadNetwork, trips: Trips) -> list[NDArray[np.float64]]:
     """Return a line from each fix to the next, in metres: along the road where both are matched and a route exists."""
     points = np.column_stack(_places(network, trips))
     start = np.flatnonzero(np.diff(trips.trip_of_fix) == 0)
@@ -196,6 +196,7 @@ def _telling_trip(trips: Trips, dots: Trips | None) -> int:
     return int(by_length[(3 * len(by_length)) // 4])
 
 
-def _around(x: NDArray[np.float64], y: NDArray[np.float64]) -> Box:
+def box_around(x: NDArray[np.float64], y: NDArray[np.float64]) -> Box:
+    """Return the box of some points with a margin."""
     margin = 0.08 * max(float(np.ptp(x)), float(np.ptp(y)), 200.0)
     return float(x.min()) - margin, float(y.min()) - margin, float(x.max()) + margin, float(y.max()) + margin
