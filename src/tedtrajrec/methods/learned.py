@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
@@ -35,6 +36,15 @@ class LearnedConfig:
     mask_floor: float = 1e-6
     ratio_weight: float = 1.0  # lambda: weight of the squared error of the ratio
     smoothing: float = 0.0  # of the labels
+
+    def __post_init__(self) -> None:
+        for name in ("d", "most_candidates", "eta_m", "mask_radius_m", "mask_beta_m"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
+        if not (0 <= self.dropout < 1 and 0 <= self.smoothing < 1 and self.ratio_weight >= 0):
+            raise ValueError("dropout and smoothing must be 0 to 1, ratio_weight at least 0")
+        if not 0 < self.mask_floor <= 1:
+            raise ValueError("mask_floor must be above 0 and at most 1")
 
 
 Settings = TypeVar("Settings", bound=LearnedConfig)
@@ -215,7 +225,7 @@ class LearnedMethod(Method[Settings], nn.Module):
             self.eval()
         inputs = self.inputs(batch)
         if self.device.type != "cuda":
-            return Recovered(*self.decode(inputs))
+            return Recovered(*self.decode(inputs.to(self.device)))
         if self._recorded is None:
             self._recorded = Recorded(self.decode, self.device)
         n = inputs.step_mask.shape[1]
@@ -225,6 +235,10 @@ class LearnedMethod(Method[Settings], nn.Module):
         """Switch between training and use; weights may change in training, so what was kept of the roads goes."""
         self._roads = self._recorded = None
         return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._roads = self._recorded = None  # the weights go to another device or type
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def state(self) -> Arrays:
         """Return the weights."""

@@ -33,6 +33,16 @@ class TedTrajRecConfig(LearnedConfig):
     gamma_m: float = 30.0
     coordinates: bool = True  # whether a fix is also told by its coordinates and time, as in the authors' code
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("heads", "width", "gamma_m"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
+        if self.d % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        if min(self.encoder_layers, self.decoder_layers, self.road_layers) < 0:
+            raise ValueError("there cannot be fewer than 0 layers")
+
 
 class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
     """The paper's model: a time-aware Transformer over dynamic road representations, decoded step by step."""

@@ -25,8 +25,8 @@ class Constraint(NamedTuple):
     bonus: Tensor  # [B, n, K] log(C / floor), at least 0
 
     def add_to(self, logits: Tensor) -> Tensor:
-        """Return logits [B, n, S] with the constraint."""
-        return logits.scatter_add(-1, self.segment, self.bonus.to(logits.dtype))
+        """Return logits [B, n, S] with the constraint, which is added in place: they are large."""
+        return logits.scatter_add_(-1, self.segment, self.bonus.to(logits.dtype))
 
     def at(self, step: int) -> Constraint:
         """Return the constraint of one step [B, K]."""

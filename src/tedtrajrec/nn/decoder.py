@@ -14,6 +14,7 @@ as short as it can be. Gradients do not pass through what is fed; the paper's ar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from torch.nn import functional
 from tedtrajrec.nn.constraint import Constraint
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
-from tedtrajrec.nn.time_attention import Activation, Evolved, Kind
+from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
 
 
 class Encoded(NamedTuple):
@@ -48,22 +49,22 @@ class Decoded(NamedTuple):
 
     segment: Tensor  # [B, n] int64
     ratio: Tensor  # [B, n]
-    log_prob: Tensor  # [B, n]
+    log_prob: Tensor  # [B, n]; 0 where positions were given to feed, since training does not ask for it
 
 
 class Core(nn.Module, ABC):
     """The recurrence of a decoder."""
 
     @abstractmethod
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:
-        """Return all that does not depend on the state, for step times [B, n] in steps."""
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+        """Return for each step all that does not depend on the state; step times [B, n] are in steps."""
 
     @abstractmethod
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return what is fed for positions: X of their segments [..., d] and ratios [...]."""
 
     @abstractmethod
-    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:
+    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i [B, d] from what the step before feeds [B, .] (None at the first) and its h [B, d]."""
 
 
@@ -91,23 +92,26 @@ class TedFormerCore(Core):
         self.from_fed = nn.Linear(d + 1, d)  # the linear map of the embedding layer, in two parts
         self.from_state = nn.Linear(d, d, bias=False)
 
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:
-        """Return the keys of all layers at all steps."""
-        return [
-            layer.attention.evolve(encoded.states, encoded.time, step_time, encoded.mask) for layer in each(self.layers)
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+        """Return the keys of all layers at each step."""
+        n = step_time.shape[1]
+        layers = [
+            layer.attention.evolve(encoded.states, encoded.time, step_time, encoded.mask).each(n)
+            for layer in each(self.layers)
         ]
+        return [[layer[i] for layer in layers] for i in range(n)]
 
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return the fed part of the next state."""
         out: Tensor = self.from_fed(torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1))
         return out
 
-    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:
+    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
-        x = (state if fed is None else fed + self.from_state(state))[None]
+        x = state if fed is None else fed + self.from_state(state)
         for layer, evolved in zip(each(self.layers), ready, strict=True):
-            x = layer(x, evolved.at(index))
-        return x[0]
+            x = layer(x, evolved)
+        return x
 
 
 class GruCore(Core):
@@ -125,19 +129,18 @@ class GruCore(Core):
         self.score = nn.Linear(d, 1, bias=False)
         self.cell = nn.GRUCell(2 * d + 1, d)
 
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> list[Evolved]:  # noqa: ARG002  (it knows no clock)
-        """Return the projected fixes."""
-        key = self.from_memory(encoded.states)[None, :, None]
-        bias = torch.zeros_like(encoded.mask, dtype=key.dtype).masked_fill(~encoded.mask, -1e4)[None, :, None]
-        return [Evolved(key, bias, encoded.states[:, None])]
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+        """Return the projected fixes, the same at each step."""
+        key = self.from_memory(encoded.states)
+        return [[Evolved(key, padding_bias(encoded.mask, key), encoded.states)]] * step_time.shape[1]
 
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return both side by side."""
         return torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1)
 
-    def step(self, ready: list[Evolved], index: int, fed: Tensor | None, state: Tensor) -> Tensor:  # noqa: ARG002
+    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
-        key, bias, value = ready[0].key[0, :, 0], ready[0].bias[0, :, 0], ready[0].value[:, 0]
+        key, bias, value = ready[0]
         logit = self.score(torch.tanh(key + self.from_state(state)[:, None])).squeeze(-1) + bias  # [B, m]
         read = (torch.softmax(logit, dim=-1)[..., None] * value).sum(1)
         heard = state.new_zeros(len(state), self.d + 1) if fed is None else fed
@@ -181,14 +184,13 @@ class StepDecoder(nn.Module):
         fed
             Positions of the steps; each is fed to the next.
         """
-        n = minute.shape[1]
-        ready = self.core.prepare(encoded, step_times(minute))
         inputs = self.core.embed(self.dropout(roads.at(fed.segment, minute)), fed.ratio)  # [B, n, .]
+        heard = [None, *inputs.unbind(1)]
         state, out = encoded.start, []
-        for i, heard in enumerate([None, *inputs.unbind(1)[:-1]]):
-            state = self.core.step(ready, i, heard, state)
+        for i, ready in enumerate(self.core.prepare(encoded, step_times(minute))):
+            state = self.core.step(ready, heard[i], state)
             out.append(state)
-        return torch.stack(out, dim=1) if n else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
+        return torch.stack(out, dim=1) if out else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
 
     @torch.no_grad()
     def decode(
@@ -205,16 +207,17 @@ class StepDecoder(nn.Module):
         fed
             True positions to feed (and return) in place of predictions where its mask says so.
         """
-        ready = self.core.prepare(encoded, step_times(minute))
         state, heard = encoded.start, None
         out: list[tuple[Tensor, Tensor, Tensor]] = []
-        for i in range(minute.shape[1]):
-            state = self.core.step(ready, i, heard, state)
-            logits = self.score(state)
-            logits = logits.scatter_add(-1, constraint.segment[:, i], constraint.bonus[:, i].to(logits.dtype))
-            best, segment = logits.max(dim=-1)
-            log_prob = best - logits.logsumexp(dim=-1)
-            if fed is not None:
+        for i, ready in enumerate(self.core.prepare(encoded, step_times(minute))):
+            state = self.core.step(ready, heard, state)
+            logits = constraint.at(i).add_to(self.score(state))
+            best, segment = logits.max(dim=-1, keepdim=True)
+            segment = segment[:, 0]
+            if fed is None:
+                log_prob = -(logits - best).exp_().sum(-1).log()  # much faster than logsumexp
+            else:
+                log_prob = torch.zeros_like(best[:, 0])
                 segment = torch.where(fed.use[:, i], fed.segment[:, i], segment)
             road = roads.at(segment, minute[:, i])
             ratio = self.ratio(state, road)

@@ -39,13 +39,13 @@ def pad_candidates(candidates: FixCandidates, shape: tuple[int, int], most: int)
     place = torch.arange(most, device=start.device)
     real = place < count[:, None]  # [B*m, K]
     row = torch.where(real, start[:, None] + place, 0)
-    if len(candidates.segment) == 0:
-        return Nearby(row.view(b, m, most), torch.full((b, m, most), torch.inf), torch.zeros(b, m, most))
-    return Nearby(
-        torch.where(real, candidates.segment[row], 0).view(b, m, most),
-        torch.where(real, candidates.distance_m[row], torch.inf).view(b, m, most),
-        torch.where(real, candidates.ratio[row], 0).view(b, m, most),
-    )
+
+    def pad(values: Tensor, fill: float) -> Tensor:
+        if len(values) == 0:
+            return values.new_full((b, m, most), fill)
+        return torch.where(real, values[row], fill).view(b, m, most)
+
+    return Nearby(pad(candidates.segment, 0), pad(candidates.distance_m, torch.inf), pad(candidates.ratio, 0))
 
 
 def point_features(
@@ -55,6 +55,6 @@ def point_features(
     near = nearby.distance_m <= eta_m
     # As a softmax, so that a fix 300 m from the nearest road does not underflow to 0 / 0.
     logit = (-((nearby.distance_m / gamma_m) ** 2)).masked_fill(~near, -torch.inf)
-    weight = torch.softmax(logit, dim=-1).masked_fill(~near, 0)
+    weight = torch.softmax(logit, dim=-1).masked_fill(~near, 0)  # which is NaN where nothing is near
     x = roads.at(nearby.segment, minute[..., None].expand_as(nearby.distance_m))  # [B, m, K, d]
-    return (weight.nan_to_num()[..., None].to(x.dtype) * x).sum(-2)
+    return (weight[..., None].to(x.dtype) * x).sum(-2)

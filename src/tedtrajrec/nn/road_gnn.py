@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
 
@@ -62,6 +63,7 @@ class RoadGnn(nn.Module):
     """
 
     edges: Tensor
+    weight: Tensor
 
     def __init__(
         self,
@@ -76,9 +78,13 @@ class RoadGnn(nn.Module):
         super().__init__()
         self.rhythm = rhythm
         self.table = nn.Parameter(torch.randn(network.n_segments, d) / math.sqrt(d))
-        self.register_buffer("edges", neighbours(network, loops=gnn in {"gatv2", "gat"}), persistent=False)
+        edges = neighbours(network, loops=gnn in {"gatv2", "gat"})
+        if gnn == "gcn":
+            edges, weight = gcn_norm(edges, num_nodes=network.n_segments)
+            self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("edges", edges, persistent=False)
         self.layers = nn.ModuleList(_layer(gnn, d, heads) for _ in range(1 if gnn == "none" else layers))
-        self.is_graph = gnn != "none"
+        self.gnn = gnn
         self.to_static = nn.Linear(d, d)
         if rhythm == "dynamic":
             self.to_omega = nn.Linear(d, d)
@@ -91,11 +97,16 @@ class RoadGnn(nn.Module):
         """Return the whole network; depends on nothing but the parameters."""
         x: Tensor = self.table
         for layer in self.layers:
-            x = functional.leaky_relu(layer(x, self.edges) if self.is_graph else layer(x))
+            x = functional.leaky_relu(layer(x, *self._graph()))
         static = self.to_static(x)
         if self.rhythm == "none":
             return Roads(static, None, None)
         return Roads(static, self.to_omega(x) if self.rhythm == "dynamic" else self.omega, self.phase)
+
+    def _graph(self) -> tuple[Tensor, ...]:
+        if self.gnn == "none":
+            return ()
+        return (self.edges, self.weight) if self.gnn == "gcn" else (self.edges,)
 
 
 def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
@@ -113,14 +124,14 @@ def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
 
 
 def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
-    # Self-loops come with the edges: a layer that adds them at each pass makes arrays whose size depends on the data,
-    # and those cannot be recorded in a CUDA graph.
+    # Self-loops and norms come with the edges: a layer that adds them at each pass makes arrays whose size depends on
+    # the data, and those cannot be recorded in a CUDA graph.
     if gnn == "gatv2":
         return GATv2Conv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
     if gnn == "gat":
         return GATConv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
     if gnn == "gcn":
-        return GCNConv(d, d, cached=True)  # type: ignore[no-any-return]
+        return GCNConv(d, d, normalize=False)  # type: ignore[no-any-return]
     if gnn == "sage":
         return SAGEConv(d, d)  # type: ignore[no-any-return]
     if gnn == "gin":

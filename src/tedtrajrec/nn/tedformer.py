@@ -35,7 +35,7 @@ class TedFormerLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, evolved: Evolved) -> Tensor:
-        """Return the layer's output for queries [q, B, d]."""
+        """Return the layer's output for queries [q, B, d], or for one query [B, d]."""
         x = self.norm1(self.dropout(self.attention.attend(x, evolved)) + x)
         out: Tensor = self.norm2(self.dropout(self.feed(x)) + x)
         return out

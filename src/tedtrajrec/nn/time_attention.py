@@ -38,6 +38,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def padding_bias(mask: Tensor, like: Tensor) -> Tensor:
+    """Return what is added to logits so that padding has no weight: finite, so that nothing but padding is no NaN."""
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(~mask, -1e4)
+
+
 class Evolved(NamedTuple):
     """Keys as seen at the times of the queries, and values; c = d / heads."""
 
@@ -45,11 +50,12 @@ class Evolved(NamedTuple):
     bias: Tensor  # [q, B, 1, k] added to the logits: the padding, and what the interval says
     value: Tensor  # [B, heads, k, c]
 
-    def at(self, query: int) -> Evolved:
-        """Return the keys for one query."""
-        i = query if self.key.shape[0] > 1 else 0
-        j = query if self.bias.shape[0] > 1 else 0
-        return Evolved(self.key[i : i + 1], self.bias[j : j + 1], self.value)
+    def each(self, queries: int) -> list[Evolved]:
+        """Return the keys of each query, without q; taken apart at once, so that gradients are put together at once."""
+        keys, biases = (
+            part.unbind(0) if part.shape[0] == queries else part.unbind(0) * queries for part in (self.key, self.bias)
+        )
+        return [Evolved(key, bias, self.value) for key, bias in zip(keys, biases, strict=True)]
 
 
 class TimeAttention(nn.Module):
@@ -102,7 +108,7 @@ class TimeAttention(nn.Module):
         """
         key = self._split(self.key(memory))  # [B, heads, k, c]
         value = self._split(self.value(memory))
-        bias = torch.zeros_like(mask, dtype=key.dtype).masked_fill(~mask, -1e4)[None, :, None]  # [1, B, 1, k]
+        bias = padding_bias(mask, key)[None, :, None]  # [1, B, 1, k]
         if self.kind == "full":
             return Evolved(key[None], bias, value)
         lag = query_time.t()[:, :, None] - memory_time[None]  # [q, B, k]
@@ -116,13 +122,11 @@ class TimeAttention(nn.Module):
         return Evolved(torch.lerp(late[None].expand_as(gate), early[None].expand_as(gate), gate), bias, value)
 
     def attend(self, query: Tensor, evolved: Evolved) -> Tensor:
-        """Return what queries [q, B, d] read from the memory [q, B, d]."""
-        q, b, d = query.shape
-        split = self.query(query).view(q, b, self.heads, 1, d // self.heads)
-        logits = (split * evolved.key).sum(-1) * self.scale + evolved.bias  # [q, B, heads, k]
+        """Return what queries [q, B, d], or one query [B, d], read from the memory, in the same shape."""
+        split = (self.query(query) * self.scale).unflatten(-1, (self.heads, 1, -1))
+        logits = (split * evolved.key).sum(-1) + evolved.bias  # [q, B, heads, k]
         weight = self.dropout(torch.softmax(logits, dim=-1))
-        read = (weight[..., None] * evolved.value).sum(-2)  # [q, B, heads, c]
-        out: Tensor = self.out(read.reshape(q, b, d))
+        out: Tensor = self.out((weight[..., None] * evolved.value).sum(-2).flatten(-2))
         return out
 
     def _split(self, x: Tensor) -> Tensor:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, Split
-from tedtrajrec.data.sampling import draw_observed
+from tedtrajrec.data.sampling import draw_observed, trip_keys
+from tedtrajrec.splitmix import STEP, mixed, unit
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.trips.table import Trips
 
@@ -58,9 +60,8 @@ def training_batch(
         time_zone=dataset.info.time_zone,
     )
     share = config.forcing * config.forcing_decay**epoch
-    random = np.random.default_rng((config.seed, epoch, 2, int(which[0])))
-    forced = torch.from_numpy(random.random(tuple(batch.step_mask.shape)) < share)
-    return batch, forced
+    draws = trip_numbers(trips, (config.seed, epoch, 2), batch.step_mask.shape[1])
+    return batch, torch.from_numpy(draws < share)
 
 
 def thin(trips: Trips, config: TrainConfig, epoch: int) -> NDArray[np.bool_]:
@@ -68,30 +69,48 @@ def thin(trips: Trips, config: TrainConfig, epoch: int) -> NDArray[np.bool_]:
     draws = [draw_observed(trips, keep, seed=config.seed, rule=config.rule, epoch=epoch) for keep in config.keep]
     if len(draws) == 1:
         return draws[0]
-    random = np.random.default_rng((config.seed, epoch, 3, len(trips), trips.n_fixes))
-    chosen = np.repeat(random.integers(len(draws), size=len(trips)), trips.lengths)
-    return np.choose(chosen, draws)
+    chosen = (trip_numbers(trips, (config.seed, epoch, 3), 1)[:, 0] * len(draws)).astype(np.int64)
+    return np.stack(draws)[np.repeat(chosen, trips.lengths), np.arange(trips.n_fixes)]
 
 
-def ahead(make: Callable[[int], T], numbers: Sequence[int], depth: int = 4) -> Iterator[T]:
+def trip_numbers(trips: Trips, seed: tuple[int, ...], count: int) -> NDArray[np.float64]:
+    """Return random numbers from 0 to 1 for each trip [T, count]; they do not depend on the other trips."""
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    return _numbers(trip_keys(trips.traj_id) ^ start, count)
+
+
+@njit(cache=True, nogil=True)
+def _numbers(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:  # pragma: no cover  (compiled)
+    numbers = np.empty((len(keys), count))
+    for i in range(len(keys)):
+        start = mixed(keys[i])
+        for k in range(count):
+            numbers[i, k] = unit(mixed(start + np.uint64(k) * STEP))
+    return numbers
+
+
+def ahead(make: Callable[[int], T], numbers: Sequence[int], depth: int = 4) -> Generator[T]:
     """Yield ``make(k)`` for all numbers in order, made on another thread a little ahead of their use."""
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     stop = threading.Event()
+
+    def put(item: tuple[T | None, BaseException | None]) -> None:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                break
+            except queue.Full:
+                continue
 
     def work() -> None:
         for k in numbers:
             if stop.is_set():
                 return
             try:
-                item: tuple[T | None, BaseException | None] = (make(k), None)
+                put((make(k), None))
             except BaseException as error:  # noqa: BLE001  (it is raised where the item is used)
-                item = (None, error)
-            while not stop.is_set():
-                try:
-                    ready.put(item, timeout=0.1)
-                    break
-                except queue.Full:
-                    continue
+                put((None, error))
+                return
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

@@ -36,6 +36,13 @@ class TrainConfig:
         for name in ("epochs", "batch", "lr", "clip", "most_valid"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
+        for name in ("forcing", "forcing_decay", "warm_up"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be 0 to 1")
+        if self.weight_decay < 0 or self.patience < 0:
+            raise ValueError("weight_decay and patience must not be negative")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError("seed must be 0 to 2147483647")
         if not self.keep:
             raise ValueError("keep must name at least one share")
         for share in self.keep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -90,7 +91,7 @@ def fit(
     split = dataset.split("train")
     if len(split) == 0:
         raise InputError("the dataset has no training trips", file=dataset.path)
-    _same_settings(folder / "train.json", {"train": to_dict(config), "method": to_dict(method.config)})
+    _same_settings(folder / "train.json", _describe(method, dataset, config))
     method.to(choose_device(device))
     trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
     progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()
@@ -105,27 +106,29 @@ def fit(
             batch, forced = training_batch(dataset, split, order[k], config, epoch)
             return trainer.shape(method.inputs(batch, forced))
 
-        numbers = range(progress.step, len(order))
-        bar = tqdm(
-            ahead(make, numbers),
-            desc=f"epoch {progress.epoch + 1}/{config.epochs}",
-            initial=progress.step,
-            total=len(order),
-            disable=not (show_progress and sys.stderr.isatty()),
-            leave=False,
-        )
-        for inputs in bar:
-            losses = trainer(inputs, progress)
-            progress.step += 1
-            if progress.step % 10 == 0 and show_progress:
-                bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
-            now = time.monotonic()
-            if now > deadline or now - saved > CHECKPOINT_S:
-                trainer.settle(progress)
-                save_checkpoint(folder, method, trainer.optimizer, progress)
-                saved = now
-                if now > deadline:
-                    return _fitted(progress, started)
+        with (
+            contextlib.closing(ahead(make, range(progress.step, len(order)))) as batches,
+            tqdm(
+                batches,
+                desc=f"epoch {progress.epoch + 1}/{config.epochs}",
+                initial=progress.step,
+                total=len(order),
+                disable=not (show_progress and sys.stderr.isatty()),
+                leave=False,
+            ) as bar,
+        ):
+            for inputs in bar:
+                losses = trainer(inputs, progress)
+                progress.step += 1
+                if progress.step % 10 == 0 and not bar.disable:
+                    bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
+                now = time.monotonic()
+                if now > deadline or now - saved > CHECKPOINT_S:
+                    trainer.settle(progress)
+                    save_checkpoint(folder, method, trainer.optimizer, progress)
+                    saved = now
+                    if now > deadline:
+                        return _fitted(progress, started)
         trainer.settle(progress)
         accuracy = validate(method, valid)
         _end_epoch(progress, config, accuracy, trainer.optimizer, time.monotonic() - started)
@@ -153,7 +156,7 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: what the method keeps for later calls must serve outside of it too
 def validate(method: LearnedMethod[Any], batches: list[Batch]) -> float:
     """Return the mean over trips of the share of steps of known truth on the true segment."""
     method.eval()
@@ -209,7 +212,8 @@ class Trainer:
     def _backward(self, inputs: Inputs) -> Losses:
         losses = self._method.loss(inputs)
         # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
-        gradients = torch.autograd.grad(losses.total, self._parameters)
+        # Weights without a part in the loss (what feeds the next step, where all trips have one) have a gradient of 0.
+        gradients = torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -277,13 +281,30 @@ def _end_epoch(
     progress.epoch, progress.step, progress.sums = progress.epoch + 1, 0, {}
 
 
+def _describe(method: LearnedMethod[Any], dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
+    """Return all that the weights of a run depend on."""
+    info = dataset.info
+    return {
+        "method": {"name": method.name, **to_dict(method.config)},
+        "train": to_dict(config),
+        "dataset": {
+            "network": info.network_hash,
+            "source": info.source,
+            "step_s": info.step_s,
+            "time_zone": info.time_zone,
+            "splits": {name: to_dict(split) for name, split in info.splits.items()},
+        },
+    }
+
+
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:
     """Write the settings of a new run; refuse to go on with others."""
     text = json.dumps(settings, indent=2) + "\n"
     if file.exists():
         if file.read_text("utf-8") != text:
             raise ConfigError(
-                f"{file.parent} holds a run with other settings; give another folder or the same settings."
+                f"{file.parent} holds a run with other settings or another dataset; "
+                "give another folder, or the same settings and dataset."
             )
         return
     with replacing(file) as path:
