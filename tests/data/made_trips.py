@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.table import Trips, as_text
+from tedtrajrec.trips.table import TEXT, Trips, as_text
 
 START = 1_404_400_000  # 2014-07-03 15:06:40 UTC
 STEP_S = 15
@@ -61,14 +61,14 @@ def any_trips(draw: st.DrawFn, network: RoadNetwork, *, most: int = 6) -> Trips:
     start = draw(st.lists(st.integers(-(2**33), 2**33), min_size=len(lengths), max_size=len(lengths)))
     ids = draw(
         st.lists(
-            st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+            st.text(st.characters(exclude_categories=["Cs"])),
             min_size=len(lengths),
             max_size=len(lengths),
         )
     )
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Trips(
-        traj_id=as_text(np.array(ids, np.dtypes.StringDType())),
+        traj_id=np.array(ids, TEXT),
         offsets=offsets,
         time=np.repeat(start, lengths).astype(np.int64)
         + (np.arange(steps) - np.repeat(offsets[:-1], lengths).astype(np.int64)) * STEP_S,

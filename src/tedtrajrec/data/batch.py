@@ -79,7 +79,7 @@ class Batch:
     def search(self, finder: CandidateFinder, network: RoadNetwork, radius_m: float, most: int) -> FixCandidates:
         """Return the segments within a radius of the fixes, at most so many of each."""
         fixes = self.fixes(network)
-        rows, _ = _places(fixes.offsets)
+        rows = np.flatnonzero(self.fix_mask.cpu().numpy())
         b, m = self.fix_mask.shape
         return _candidates(finder, fixes, rows, (b, m), radius_m, most)
 

@@ -172,7 +172,7 @@ class Split:
             ids[here] = [bytes(text[bound[i] : bound[i + 1]]).decode() for i in local.tolist()]
         count = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return Trips(
-            traj_id=as_text(ids.astype(str)),
+            traj_id=as_text(ids),
             offsets=offsets,
             time=np.repeat(start, lengths) + count * self.step_s,
             lon=columns["lon"],

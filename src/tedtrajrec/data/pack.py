@@ -36,7 +36,7 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
-from tedtrajrec.trips.table import Trips, as_text
+from tedtrajrec.trips.table import TEXT, Trips
 
 Ints = NDArray[np.int64]
 
@@ -224,7 +224,7 @@ def _trips(columns: _Columns, parts: Ints, step_s: int) -> Trips:
     number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], columns.count)
     text, bound = columns.id_text.tobytes(), columns.id_offset.tolist()
     return Trips(
-        traj_id=as_text([text[a:b].decode() for a, b in itertools.pairwise(bound)]),
+        traj_id=np.array([text[a:b].decode() for a, b in itertools.pairwise(bound)], TEXT),
         offsets=offsets,
         time=np.repeat(columns.start, columns.count) + number * step_s,
         lon=np.where(columns.present, columns.x / DEGREE, np.nan),
