@@ -13,12 +13,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CandidateFinder",
+    "Dataset",
     "RoadNetwork",
     "Router",
     "TedtrajrecError",
     "Trips",
     "build_network",
     "clean_trips",
+    "match",
+    "prepare_dataset",
     "read_trips",
     "simulate_trips",
     "thin_trips",
@@ -27,12 +30,15 @@ __all__ = [
 
 _HOME = {
     "CandidateFinder": "tedtrajrec.network.candidates",
+    "Dataset": "tedtrajrec.data.dataset",
     "RoadNetwork": "tedtrajrec.network.roadnet",
     "Router": "tedtrajrec.network.routing",
     "TedtrajrecError": "tedtrajrec.errors",
     "Trips": "tedtrajrec.trips.table",
     "build_network": "tedtrajrec.network.build",
     "clean_trips": "tedtrajrec.trips.clean",
+    "match": "tedtrajrec.trips.match",
+    "prepare_dataset": "tedtrajrec.data.prepare",
     "read_trips": "tedtrajrec.trips.readers",
     "simulate_trips": "tedtrajrec.trips.simulate",
     "thin_trips": "tedtrajrec.data.sampling",
@@ -40,6 +46,8 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from tedtrajrec.data.dataset import Dataset
+    from tedtrajrec.data.prepare import prepare_dataset
     from tedtrajrec.data.sampling import thin_trips
     from tedtrajrec.errors import TedtrajrecError
     from tedtrajrec.network.build import build_network
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from tedtrajrec.network.roadnet import RoadNetwork
     from tedtrajrec.network.routing import Router
     from tedtrajrec.trips.clean import clean_trips
+    from tedtrajrec.trips.match import match
     from tedtrajrec.trips.readers import read_trips
     from tedtrajrec.trips.simulate import simulate_trips
     from tedtrajrec.trips.table import Trips
