@@ -70,6 +70,11 @@ class Passes(NamedTuple):
     weight: Floats  # [K] 1, or less where the trip only came near
 
 
+def order_of_past(trips: Trips) -> Ints:
+    """Return the order in which a history holds trips: as good as drawn, so that its first ones are a fair sample."""
+    return np.argsort(trip_keys(trips.traj_id), kind="stable")
+
+
 def make_history(network: RoadNetwork, trips: Trips, *, most_visits: int, workers: int | None = None) -> History:
     """Return the history of trips.
 
@@ -84,7 +89,7 @@ def make_history(network: RoadNetwork, trips: Trips, *, most_visits: int, worker
     workers
         Number of threads; all processors if not given.
     """
-    trips = trips.select(np.argsort(trip_keys(trips.traj_id), kind="stable"))  # any part of this order is a fair sample
+    trips = trips.select(order_of_past(trips))
     if trips.segment is None or trips.ratio is None:
         raise ValueError("the trips carry no positions")
     segment, ratio = trips.segment, np.nan_to_num(trips.ratio)
@@ -204,7 +209,7 @@ def restored_history(state: Arrays, n_segments: int, most_visits: int) -> Histor
 
 @njit(cache=True, nogil=True)
 def find_passes(
-    history: History, segment: Segments, ratio: Floats, length: Floats, near_m: float
+    history: History, segment: Segments, ratio: Floats, length: Floats, near_m: float, left_out: int
 ) -> Passes:  # pragma: no cover  (compiled)
     """Return the past trips that passed some positions.
 
@@ -219,6 +224,8 @@ def find_passes(
     near_m
         A trip that starts, ends or leaps on the segment without passing the position counts with the weight of a normal
         distribution over the metres it stayed away, with this standard deviation.
+    left_out
+        A past trip that does not count, usually because it is the one to recover; -1 for none.
     """
     room = 0
     for s in segment:
@@ -244,6 +251,8 @@ def find_passes(
             if z > FARTHEST:
                 continue
             p = np.int64(history.visit[v])
+            if history.trip[p] == left_out:
+                continue
             piece[n], place[n] = p, c
             time[n] = history.time[p]
             if at > low and high > low:

@@ -7,21 +7,22 @@ candidates of the fixes (:mod:`tedtrajrec.methods.voting`). Where nobody drove b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.methods.base import Arrays, Method, Recovered, as_recovered
-from tedtrajrec.methods.history import history_state, make_history, no_history, restored_history
+from tedtrajrec.methods.history import history_state, make_history, no_history, order_of_past, restored_history
 from tedtrajrec.methods.route_hmm import Driven, RouteHmm
 from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
 from tedtrajrec.methods.voting import Fixes, Steps, Votes, Weights, collect_votes
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import map_parts
-from tedtrajrec.trips.matching.fixes import PRIOR_NOISE_M
 from tedtrajrec.trips.table import Trips
 
 Floats = NDArray[np.float64]
@@ -29,9 +30,13 @@ Ints = NDArray[np.int64]
 Segments = NDArray[np.int32]
 
 TRIPS_PER_PART = 64
-USUAL_FIXES = 20
 ROUTE, PAST = "route.", "past."  # how names in the state begin
-LEAST_LOG = -300.0  # of a likelihood, which must not vanish
+REACH = 9.0  # nats; candidates that are less likely than the nearest by more are not considered
+
+NOISES_M = (10.0, 7.0, 15.0, 20.0)  # to choose from; the first is taken where nothing speaks for another
+ROUTES = (0.2, 0.05, 1.0)
+SAMPLE_TRIPS = 800
+SAMPLE_KEEP = "1/8"
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,18 @@ class LookupConfig:
 
     radius_m: float = 100.0  # candidates of a fix lie within this distance
     most_candidates: int = 16  # of one fix; the nearest are kept
-    noise: float = 1.6  # standard deviation of a fix across the road, in that of the training trips
+    noise_m: float | None = None  # standard deviation of a fix across the road; None: chosen on training trips
+    route: float | None = None  # weight of the route of Route + HMM, in past sub-trips; None: chosen likewise
     scale_s: float = 20.0  # a past sub-trip whose time differs by this weighs 1/e
     near_m: float = 100.0  # standard deviation of how far from a fix a past trip may start or end on its segment
-    route: float = 0.05  # weight of the route that Route + HMM drives, in past sub-trips
     most_visits: int = 2000  # of one segment that are remembered
+
+
+class Chosen(NamedTuple):
+    """The settings that training trips decide."""
+
+    noise_m: float
+    route: float
 
 
 class Lookup(Method[LookupConfig]):
@@ -58,32 +70,48 @@ class Lookup(Method[LookupConfig]):
         self._route = RouteHmm(network)
         self._finder = CandidateFinder(network)
         self._history = no_history(network.n_segments)
-        self._noise_m = PRIOR_NOISE_M
+        self._chosen = Chosen(self.config.noise_m or NOISES_M[0], self.config.route or ROUTES[0])
 
     def precompute(self, dataset: Dataset) -> None:
-        """Remember the training trips, and learn what Route + HMM learns."""
+        """Remember the training trips, learn what Route + HMM learns, and choose noise and weight of the route."""
         self._route.precompute(dataset)
         trips = dataset.split("train").trips()
-        self._noise_m = learn_noise(self.network, trips)
         self._history = make_history(self.network, trips, most_visits=self.config.most_visits)
+        self._choose(trips, dataset.info.step_s, dataset.info.time_zone)
+
+    def _choose(self, trips: Trips, step_s: int, time_zone: str) -> None:
+        """Take the settings with which the most steps of thinned training trips, each left out, are right."""
+        sample = trips.select(order_of_past(trips)[:SAMPLE_TRIPS])
+        observed = draw_observed(sample, SAMPLE_KEEP)
+        batch = make_batch(sample, observed, self.network, step_s=step_s, time_zone=time_zone)
+        driven = self._route.drive(batch)
+        truth = batch.segment[batch.step_mask].numpy()
+
+        def right(chosen: Chosen) -> int:
+            voted, _, _ = most_voted(self.votes(batch, driven, chosen, left_out=np.arange(len(sample))))
+            return int(((voted == truth) & (truth >= 0)).sum())
+
+        if self.config.noise_m is None:
+            self._chosen = max((self._chosen._replace(noise_m=noise_m) for noise_m in NOISES_M), key=right)
+        if self.config.route is None:
+            self._chosen = max((self._chosen._replace(route=route) for route in ROUTES), key=right)
 
     def state(self) -> Arrays:
-        """Return the past trips, the noise, and what Route + HMM learned."""
+        """Return the past trips, the settings chosen, and what Route + HMM learned."""
         route = {ROUTE + name: array for name, array in self._route.state().items()}
         past = {PAST + name: array for name, array in history_state(self._history).items()}
-        return {"noise_m": np.array([self._noise_m]), **past, **route}
+        return {"chosen": np.array(self._chosen), **past, **route}
 
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
-        self._noise_m = float(state["noise_m"][0])
+        self._chosen = Chosen(*state["chosen"].tolist())
         self._route.restore(_part(state, ROUTE))
         self._history = restored_history(_part(state, PAST), self.network.n_segments, self.config.most_visits)
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the segment with most votes at every step, its mean ratio, and the log of its share of the votes."""
         driven = self._route.drive(batch)
-        votes = self.votes(batch, driven)
-        segment, ratio, log_prob = most_voted(votes)
+        segment, ratio, log_prob = most_voted(self.votes(batch, driven, self._chosen))
         lost = np.flatnonzero(segment < 0)
         segment[lost], ratio[lost] = driven.segment[lost], driven.ratio[lost]
         lost = lost[segment[lost] < 0]
@@ -92,7 +120,15 @@ class Lookup(Method[LookupConfig]):
             segment[lost], ratio[lost] = roads_along(self._finder, Straight(*(column[lost] for column in line)))
         return as_recovered(batch, segment, ratio, log_prob)
 
-    def votes(self, batch: Batch, driven: Driven, *, workers: int | None = None) -> Votes:
+    def votes(
+        self,
+        batch: Batch,
+        driven: Driven,
+        chosen: Chosen | None = None,
+        *,
+        left_out: Ints | None = None,
+        workers: int | None = None,
+    ) -> Votes:
         """Return the votes at the real steps of a batch.
 
         Parameters
@@ -101,21 +137,27 @@ class Lookup(Method[LookupConfig]):
             The trips.
         driven
             What Route + HMM made of them.
+        chosen
+            Settings instead of those that training trips decided.
+        left_out
+            For each trip the past trip that is itself, and so has no vote; -1 for none [B].
         workers
             Number of threads; all processors if not given.
         """
-        trips = batch.fixes(self.network)
+        chosen = chosen or self._chosen
         start = batch.start.cpu().numpy()
-        fixes = self._fixes(trips, start, driven)
+        fixes = self._fixes(batch.fixes(self.network), start, driven, chosen.noise_m, left_out)
         offsets, time = batch.step_times()
         since = (time - np.repeat(start, np.diff(offsets))).astype(np.float64)
-        weights = Weights(self.config.scale_s, self.config.near_m, self.config.route)
+        weights = Weights(self.config.scale_s, self.config.near_m, chosen.route)
 
         def collect(part: slice) -> Votes:
-            of_fix, of_step = fixes.offset[part.start : part.stop + 1], offsets[part.start : part.stop + 1]
-            rows = slice(of_step[0], of_step[-1])
-            steps = Steps(of_step - of_step[0], since[rows], driven.segment[rows], driven.ratio[rows])
-            here = fixes._replace(offset=of_fix)
+            bounds = offsets[part.start : part.stop + 1]
+            rows = slice(bounds[0], bounds[-1])
+            steps = Steps(bounds - bounds[0], since[rows], driven.segment[rows], driven.ratio[rows])
+            here = fixes._replace(
+                offset=fixes.offset[part.start : part.stop + 1], left_out=fixes.left_out[part.start : part.stop]
+            )
             return collect_votes(self._history, self.network.length_m, here, steps, weights)
 
         parts = [
@@ -123,45 +165,37 @@ class Lookup(Method[LookupConfig]):
         ]
         return _joined(map_parts(collect, parts, workers))
 
-    def _fixes(self, trips: Trips, start: Ints, driven: Driven) -> Fixes:
-        """Return the fixes with their candidates, that of the matcher first; a fix without any is left out."""
+    def _fixes(self, trips: Trips, start: Ints, driven: Driven, noise_m: float, left_out: Ints | None) -> Fixes:
+        """Return the fixes with their likely candidates, that of the matcher first; a fix without any is left out."""
         near = self._finder.within(trips.lon, trips.lat, self.config.radius_m, most=self.config.most_candidates)
-        matched = np.flatnonzero(driven.fix_segment >= 0)
         fix_of = np.repeat(np.arange(trips.n_fixes), np.diff(near.offsets))
-        other = near.segment != driven.fix_segment[fix_of]
+        matched = np.flatnonzero(driven.fix_segment >= 0)
+        at = self.network.plane.to_xy(*self.network.point_at(driven.fix_segment[matched], driven.fix_ratio[matched]))
+        x, y = self.network.plane.to_xy(trips.lon[matched], trips.lat[matched])
+        own_m = np.hypot(at[0] - x, at[1] - y)
+
+        nearest_m = np.full(trips.n_fixes, np.inf)
+        nearest_m[matched] = own_m
+        np.minimum.at(nearest_m, fix_of, near.distance_m)
+        log_likelihood = (nearest_m[fix_of] ** 2 - near.distance_m**2) / (2 * noise_m**2)
+        other = (log_likelihood > -REACH) & (near.segment != driven.fix_segment[fix_of])
+        own = np.maximum((nearest_m[matched] ** 2 - own_m**2) / (2 * noise_m**2), -REACH)
+
         fix = np.concatenate([matched, fix_of[other]])
         order = np.argsort(fix, kind="stable")
-        segment = np.concatenate([driven.fix_segment[matched], near.segment[other]])[order]
-        ratio = np.concatenate([driven.fix_ratio[matched], near.ratio[other]])[order]
         count = np.bincount(fix, minlength=trips.n_fixes)
         some = count > 0
-        to_x, to_y = self.network.plane.to_xy(*self.network.point_at(segment, ratio))
-        x, y = self.network.plane.to_xy(trips.lon, trips.lat)
-        z = np.hypot(to_x - x[fix[order]], to_y - y[fix[order]]) / (self.config.noise * self._noise_m)
         since = (trips.time - np.repeat(start, trips.lengths)).astype(np.float64)
         return Fixes(
             offset=np.concatenate([[0], np.cumsum(some)])[trips.offsets].astype(np.int64),
             time=since[some],
             candidate_offset=np.concatenate([[0], np.cumsum(count[some])]).astype(np.int64),
-            segment=segment,
-            ratio=ratio,
-            likelihood=np.exp(np.maximum(-0.5 * z**2, LEAST_LOG)),
+            segment=np.concatenate([driven.fix_segment[matched], near.segment[other]])[order],
+            ratio=np.concatenate([driven.fix_ratio[matched], near.ratio[other]])[order],
+            likelihood=np.exp(np.concatenate([own, log_likelihood[other]])[order]),
             chosen=np.where(driven.fix_segment >= 0, 0, -1)[some],
+            left_out=np.full(len(trips), -1) if left_out is None else left_out,
         )
-
-
-def learn_noise(network: RoadNetwork, trips: Trips) -> float:
-    """Return the noise of fixes, from their distances to the true positions.
-
-    It is the standard deviation of a normal that 90 % stay as near as; few fixes are helped by some of usual noise.
-    """
-    if trips.segment is None or trips.ratio is None:
-        raise ValueError("the trips carry no positions")
-    known = (trips.segment >= 0) & np.isfinite(trips.lon)
-    x, y = network.plane.to_xy(trips.lon[known], trips.lat[known])
-    to_x, to_y = network.plane.to_xy(*network.point_at(trips.segment[known], trips.ratio[known]))
-    usual = np.full(USUAL_FIXES, 1.645 * PRIOR_NOISE_M)
-    return float(np.quantile(np.concatenate([np.hypot(x - to_x, y - to_y), usual]), 0.9) / 1.645)
 
 
 def most_voted(votes: Votes) -> tuple[Segments, Floats, Floats]:

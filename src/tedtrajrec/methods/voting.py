@@ -37,6 +37,7 @@ class Fixes(NamedTuple):
     ratio: Floats  # [C]
     likelihood: Floats  # [C] of the fix given the candidate; at least one of a fix is positive
     chosen: Ints  # [F] candidate that the matcher chose, counted from the first of the fix; -1 for none
+    left_out: Ints  # [T] past trip that is this one, and so has no vote; -1 for none
 
 
 class Steps(NamedTuple):
@@ -114,8 +115,8 @@ def collect_votes(
         if first == stop:
             offset[k + 1 : end + 1] = offset[k]
             continue
-        own = fixes_of(fixes, first, stop)
-        passes = find_passes(history, own.segment, own.ratio, length, weights.near_m)
+        own = fixes_of(fixes, trip)
+        passes = find_passes(history, own.segment, own.ratio, length, weights.near_m, own.left_out[0])
         found = join(history.trip, head, own, passes, weights.scale_s)
         rarity = _rarity(own, passes, weights.route)
         forward, backward = _chain(own, passes, found, rarity, weights.route)
@@ -143,8 +144,9 @@ def collect_votes(
 
 
 @njit(cache=True, nogil=True)
-def fixes_of(fixes: Fixes, first: int, stop: int) -> Fixes:  # pragma: no cover  (compiled)
-    """Return the fixes ``first`` to ``stop`` as those of one trip."""
+def fixes_of(fixes: Fixes, trip: int) -> Fixes:  # pragma: no cover  (compiled)
+    """Return the fixes of one trip."""
+    first, stop = fixes.offset[trip], fixes.offset[trip + 1]
     low, high = fixes.candidate_offset[first], fixes.candidate_offset[stop]
     return Fixes(
         np.array([0, stop - first]),
@@ -154,6 +156,7 @@ def fixes_of(fixes: Fixes, first: int, stop: int) -> Fixes:  # pragma: no cover 
         fixes.ratio[low:high],
         fixes.likelihood[low:high],
         fixes.chosen[first:stop],
+        fixes.left_out[trip : trip + 1],
     )
 
 
