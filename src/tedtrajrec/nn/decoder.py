@@ -258,5 +258,5 @@ def segment_loss(
     """
     logits = constraint.add_to(score(state))
     return functional.cross_entropy(
-        logits.flatten(0, 1).float(), target.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+        logits.flatten(0, 1), target.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
     ).view_as(target)

@@ -1,0 +1,165 @@
+"""The step-by-step decoder against a plain loop over trips and steps, for both cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tedtrajrec.methods.learned import Inputs
+from tedtrajrec.nn.constraint import Constraint, constrain
+from tedtrajrec.nn.decoder import Core, Encoded, Fed, GruCore, StepDecoder, TedFormerCore, segment_loss, step_times
+from tedtrajrec.nn.road_gnn import Roads
+from tests.nn import literal
+
+S, D, HEADS = 15, 8, 2
+MASK = {"radius_m": 100.0, "beta_m": 15.0, "floor": 1e-6}
+CORES: dict[str, Any] = {
+    "ted": lambda: TedFormerCore(D, HEADS, 12, 2, kind="ted", dropout=0.2),
+    "exp_decay": lambda: TedFormerCore(D, HEADS, 12, 1, kind="exp_decay"),
+    "full": lambda: TedFormerCore(D, HEADS, 12, 1, kind="full"),
+    "gru": lambda: GruCore(D),
+}
+
+
+class Case:
+    """A decoder with all that it reads, in double precision."""
+
+    def __init__(self, core: str, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        made: Core = CORES[core]()
+        self.decoder = StepDecoder(made, S, D, dropout=0.3).double().eval()
+        for parameter in self.decoder.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        self.inputs: Inputs = literal.double(literal.made_inputs(S, seed))
+        i = self.inputs
+        states = torch.randn(*i.fix_mask.shape, D, dtype=torch.float64) * i.fix_mask[..., None]
+        start = torch.randn(len(states), D, dtype=torch.float64)
+        self.encoded = Encoded(states.requires_grad_(), start.requires_grad_(), i.fix_time, i.fix_mask)
+        self.roads = Roads(*(torch.randn(*shape, dtype=torch.float64) for shape in ((S, D), (S, D), (D,))))
+        self.constraint = constrain(i.nearby, i.fix_step, i.fix_mask, i.step_mask.shape[1], **MASK)
+        self.masks = [literal.dense_mask(i, b, S, **MASK) for b in range(len(states))]
+        self.lengths: list[int] = i.step_mask.sum(1).tolist()
+        self.truth = Fed(i.segment.clamp_min(0), i.ratio, i.forced)
+
+    def literal(self, fed: Fed | None = None) -> list[list[tuple[int, Tensor, Tensor, Tensor]]]:
+        return literal.decode(
+            self.decoder, self.encoded, self.roads, self.inputs.step_minute, self.masks, self.lengths, fed
+        )
+
+    def decode(self, fed: Fed | None = None) -> Any:
+        return self.decoder.decode(self.encoded, self.roads, self.inputs.step_minute, self.constraint, fed)
+
+    def states(self, fed: Fed) -> Tensor:
+        return self.decoder.states(self.encoded, self.roads, self.inputs.step_minute, fed)
+
+
+@pytest.fixture(params=list(CORES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+def test_equals_a_plain_loop(case: Case) -> None:
+    found = case.decode()
+    for b, trip in enumerate(case.literal()):
+        for i, (segment, ratio, log_prob, _) in enumerate(trip):
+            assert int(found.segment[b, i]) == segment
+            assert float(found.ratio[b, i]) == pytest.approx(float(ratio.detach()), rel=1e-9)
+            assert float(found.log_prob[b, i]) == pytest.approx(float(log_prob[segment].detach()), rel=1e-8, abs=1e-10)
+
+
+def test_feeds_the_truth_where_told(case: Case) -> None:
+    found, free = case.decode(case.truth), case.decode()
+    use = case.truth.use
+    assert torch.equal(found.segment[use], case.truth.segment[use])
+    assert torch.equal(found.ratio[use], case.truth.ratio[use])
+    real = case.inputs.step_mask
+    assert not torch.allclose(found.ratio[real & ~use], free.ratio[real & ~use])  # what comes after hears of it
+    for b, trip in enumerate(case.literal(case.truth)):
+        assert found.segment[b, : len(trip)].tolist() == [row[0] for row in trip]
+        torch.testing.assert_close(found.ratio[b, : len(trip)], torch.stack([row[1] for row in trip]).detach())
+
+
+def test_states_and_decode_agree(case: Case) -> None:
+    found = case.decode()
+    state = case.states(Fed(found.segment, found.ratio, case.truth.use))
+    logits = case.constraint.add_to(case.decoder.score(state))
+    best, segment = logits.max(-1)
+    assert torch.equal(segment, found.segment)
+    torch.testing.assert_close(best - logits.logsumexp(-1), found.log_prob)
+    ratio = case.decoder.ratio(state, case.roads.at(segment, case.inputs.step_minute))
+    torch.testing.assert_close(ratio, found.ratio)
+
+
+def test_loss_and_gradients_equal_those_of_a_plain_loop(case: Case) -> None:
+    target = case.inputs.segment
+    fed = case.decode(case.truth)
+    state = case.states(Fed(fed.segment, fed.ratio, case.truth.use))
+    loss = segment_loss(state, case.decoder.score, case.constraint, target)
+    terms: list[list[Tensor]] = [
+        [-log_prob[target[b, i]] for i, (_, _, log_prob, _) in enumerate(trip)]
+        for b, trip in enumerate(case.literal(case.truth))
+    ]
+    for b, row in enumerate(terms):
+        torch.testing.assert_close(loss[b, : len(row)], torch.stack(row), rtol=1e-8, atol=1e-9)
+        assert (loss[b, len(row) :] == 0).all()
+    variables = [case.encoded.states, case.encoded.start, *case.decoder.parameters()]
+    a = torch.autograd.grad(loss.sum(), variables, materialize_grads=True)
+    b = torch.autograd.grad(torch.stack([t for row in terms for t in row]).sum(), variables, materialize_grads=True)
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
+
+
+def test_no_steps_and_one_step(case: Case) -> None:
+    for n in (0, 1):
+        minute = case.inputs.step_minute[:, :n]
+        cut = Constraint(*(part[:, :n] for part in case.constraint))
+        found = case.decoder.decode(case.encoded, case.roads, minute, cut)
+        assert [tuple(part.shape) for part in found] == [(3, n)] * 3
+        assert found.segment.dtype == torch.int64
+        torch.testing.assert_close(found.ratio, case.decode().ratio[:, :n])
+        fed = Fed(*(part[:, :n] for part in case.truth))
+        assert case.decoder.states(case.encoded, case.roads, minute, fed).shape == (3, n, D)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_segment_loss_by_definition(smoothing: float) -> None:
+    case = Case("gru", seed=5)
+    state = torch.randn(*case.inputs.step_mask.shape, D, dtype=torch.float64, requires_grad=True)
+    target = case.inputs.segment.clone()
+    target[0, 2] = -1  # unknown in the middle of a trip
+    found = segment_loss(state, case.decoder.score, case.constraint, target, smoothing=smoothing)
+    total: Any = 0.0
+    for b in range(len(target)):
+        for i in range(target.shape[1]):
+            if target[b, i] < 0:
+                assert float(found[b, i].detach()) == 0
+                continue
+            weight = torch.exp(case.decoder.score(state[b, i])) * case.masks[b][i]
+            log_prob = torch.log(weight / weight.sum())
+            expected = -(1 - smoothing) * log_prob[target[b, i]] - smoothing * log_prob.mean()
+            total = total + expected
+            assert float(found[b, i].detach()) == pytest.approx(float(expected.detach()), rel=1e-8)
+    (a,) = torch.autograd.grad(found.sum(), [state])
+    (b,) = torch.autograd.grad(total, [state])
+    torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+
+
+def test_a_wrong_truth_far_from_the_fix_still_has_a_gradient() -> None:
+    case = Case("ted", seed=1)
+    state = torch.zeros(*case.inputs.step_mask.shape, D, dtype=torch.float64, requires_grad=True)
+    observed = case.constraint.bonus.sum(-1).argmax()
+    target = torch.full_like(case.inputs.segment, -1)
+    near = set(case.constraint.segment.flatten(0, 1)[observed].tolist())
+    target.view(-1)[observed] = min(set(range(S)) - near)
+    loss = segment_loss(state, case.decoder.score, case.constraint, target).sum()
+    (gradient,) = torch.autograd.grad(loss, [state])
+    assert float(loss.detach()) > 10
+    assert gradient.isfinite().all()
+    assert gradient.norm() > 0.1
+
+
+def test_step_times() -> None:
+    assert step_times(torch.zeros(2, 3)).tolist() == [[0, 1, 2], [0, 1, 2]]
