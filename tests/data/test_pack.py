@@ -1,5 +1,6 @@
 import json
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -242,3 +243,12 @@ def test_a_message_without_room_is_not_returned():
         range_coder.code_below(coder, 1000, 7)
     with pytest.raises(RuntimeError, match="room"):
         range_coder.written(coder)
+
+
+def test_the_format_stays_what_it_is(tmp_path):
+    """If this fails, files packed before can no longer be read: raise VERSION, or find out why machines differ."""
+    dataset = write(tmp_path / "a", made_trips(GRID, [30] * 20), made_trips(GRID, [9] * 5, seed=1))
+    pack_dataset(dataset, tmp_path / "a.pack")
+    with zipfile.ZipFile(tmp_path / "a.pack") as archive:
+        messages = [archive.read(name) for name in archive.namelist() if name.split("/")[0] in SPLITS]
+    assert (len(messages), zlib.crc32(b"".join(messages))) == (21, 4291094246)
