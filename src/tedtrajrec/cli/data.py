@@ -55,13 +55,14 @@ def info(
 ) -> None:
     """Print what is in a dataset; with -o, draw trips, lengths, intervals and traffic by hour."""
     from tedtrajrec.data.dataset import Dataset
-    from tedtrajrec.data.describe import describe_dataset
+    from tedtrajrec.data.describe import describe_dataset, tally_splits
     from tedtrajrec.data.plot import plot_dataset
 
     prepared = Dataset(dataset)
-    typer.echo(str(describe_dataset(prepared)))
+    tallies = tally_splits(prepared)
+    typer.echo(str(describe_dataset(prepared, tallies)))
     if output is not None:
-        for picture in plot_dataset(prepared, output):
+        for picture in plot_dataset(prepared, output, tallies=tallies):
             typer.echo(str(picture))
 
 
