@@ -44,6 +44,13 @@ def save_checkpoint(run: Path, model: nn.Module, optimizer: torch.optim.Optimize
         )
 
 
+def remove_leftovers(run: Path) -> None:
+    """Remove what a killed process was writing beside the files of a run (see :func:`replacing`)."""
+    for folder in (run, run / FILE.parent):
+        for path in folder.glob(".????????-*"):
+            path.unlink(missing_ok=True)
+
+
 def load_checkpoint(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress | None:
     """Put model and optimizer into the state of a run and return where it stands, or None if there is none."""
     path = run / FILE

@@ -26,7 +26,7 @@ from tedtrajrec.files import replacing
 from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
-from tedtrajrec.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
@@ -94,12 +94,14 @@ def fit(
     _same_settings(folder / "train.json", _describe(method, dataset, config))
     method.to(choose_device(device))
     trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
+    remove_leftovers(folder)
     progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()
     valid = _validation(dataset, config)
     deadline = math.inf if max_minutes is None else started + 60 * max_minutes
     saved = time.monotonic()
     while progress.epoch < config.epochs and not progress.finished:
         method.train()
+        began = time.monotonic()
         order = epoch_order(split.lengths, config.batch, config.seed, progress.epoch)
 
         def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> Inputs:
@@ -131,8 +133,9 @@ def fit(
                         return _fitted(progress, started)
         trainer.settle(progress)
         accuracy = validate(method, valid)
-        _end_epoch(progress, config, accuracy, trainer.optimizer, time.monotonic() - started)
-        if progress.best_epoch == progress.epoch - 1:
+        better = accuracy > progress.best or not valid  # without validation trips the last weights are kept
+        _end_epoch(progress, config, accuracy, better, trainer.optimizer, time.monotonic() - began)
+        if better:
             method.save(folder)
         _write_history(folder, progress)
         save_checkpoint(folder, method, trainer.optimizer, progress)
@@ -261,10 +264,14 @@ def _validation(dataset: Dataset, config: TrainConfig) -> list[Batch]:
 
 
 def _end_epoch(
-    progress: Progress, config: TrainConfig, accuracy: float, optimizer: torch.optim.Optimizer, seconds: float
+    progress: Progress,
+    config: TrainConfig,
+    accuracy: float,
+    better: bool,
+    optimizer: torch.optim.Optimizer,
+    seconds: float,
 ) -> None:
     means = {name: value / max(1, progress.step) for name, value in progress.sums.items()}
-    better = accuracy > progress.best
     if better:
         progress.best, progress.best_epoch = accuracy, progress.epoch
     progress.history.append(
