@@ -15,7 +15,7 @@ from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.trips.simulate import simulate_trips
 
 TINY = TedTrajRecConfig(d=8, heads=2, width=8, encoder_layers=1, road_layers=1, dropout=0.1)
-SHORT = TrainConfig(epochs=2, batch=8, most_valid=6)
+SHORT = TrainConfig(epochs=2, batch=8, lr=0.01, most_valid=6)
 
 
 @pytest.fixture(scope="session")

@@ -134,7 +134,7 @@ def fit(
         trainer.settle(progress)
         accuracy = validate(method, valid)
         better = accuracy > progress.best or not valid  # without validation trips the last weights are kept
-        _end_epoch(progress, config, accuracy, better, trainer.optimizer, time.monotonic() - began)
+        _end_epoch(progress, config, accuracy, better, trainer.rate(progress, -1), time.monotonic() - began)
         if better:
             method.save(folder)
         _write_history(folder, progress)
@@ -201,9 +201,9 @@ class Trainer:
 
     def __call__(self, inputs: Inputs, progress: Progress) -> Losses:
         """Make one step with a batch and return its losses."""
-        number = progress.epoch * self._per_epoch + progress.step
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(number)
+            group["lr"] = self.rate(progress)
+        number = progress.epoch * self._per_epoch + progress.step
         torch.manual_seed((self._config.seed << 32) + number)  # so that dropout is the same after a restart
         losses = self._backward(inputs) if self._recorded is None else self._recorded(inputs)
         torch.nn.utils.clip_grad_norm_(self._parameters, self._config.clip)
@@ -230,8 +230,10 @@ class Trainer:
                 progress.sums[name] = progress.sums.get(name, 0.0) + float(value)
         self._sums.clear()
 
-    def _rate(self, number: int) -> float:
+    def rate(self, progress: Progress, later: int = 0) -> float:
+        """Return the learning rate of the next batch, or of one so many batches later."""
         config = self._config
+        number = progress.epoch * self._per_epoch + progress.step + later
         if config.schedule == "constant":
             return config.lr
         total = config.epochs * self._per_epoch
@@ -268,7 +270,7 @@ def _end_epoch(
     config: TrainConfig,
     accuracy: float,
     better: bool,
-    optimizer: torch.optim.Optimizer,
+    lr: float,
     seconds: float,
 ) -> None:
     means = {name: value / max(1, progress.step) for name, value in progress.sums.items()}
@@ -280,7 +282,7 @@ def _end_epoch(
             **{f"loss_{name}": value for name, value in means.items()},
             "valid_accuracy": accuracy,
             "best": better,
-            "lr": optimizer.param_groups[0]["lr"],
+            "lr": lr,
             "seconds": round(seconds, 1),
         }
     )
