@@ -45,6 +45,8 @@ class MatchConfig:
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says
 
     # Where the chain breaks
+    break_cost: float = 16.0  # nats; for this the map may lack the road between two fixes
+    skip_cost: float = 10.0  # nats; for this a fix may be left out
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
@@ -60,6 +62,8 @@ class MatchConfig:
             "too_fast",
             "top_speed_mps",
             "reach",
+            "break_cost",
+            "skip_cost",
         )
         for name in (*positive, "longest_gap_s", "most_candidates"):
             _require(getattr(self, name) > 0, f"{name} must be positive")
@@ -99,6 +103,8 @@ PRESETS = {
         fast_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
+        break_cost=math.inf,
+        skip_cost=math.inf,
         most_skipped=0,
         longest_gap_s=math.inf,
         longest_detour_m=0.0,
@@ -121,6 +127,8 @@ PRESETS = {
         fast_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
+        break_cost=math.inf,
+        skip_cost=math.inf,
         most_skipped=0,
         longest_gap_s=math.inf,
         longest_detour_m=0.0,

@@ -9,8 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.trips.matching.fixes import Candidates
-from tedtrajrec.trips.matching.lattice import GOES_ON, Lattice
-from tedtrajrec.trips.matching.transitions import FOLLOWED, Model, backwards
+from tedtrajrec.trips.matching.lattice import BREAK_NO_ROUTE, BREAK_TOO_FAST, GOES_ON, Lattice
+from tedtrajrec.trips.matching.transitions import FOLLOWED, NO_ROUTE, Model, backwards, farthest
 from tedtrajrec.trips.matching.ways import Roads, Scratch, trace_way
 
 Floats = NDArray[np.float64]
@@ -89,20 +89,29 @@ def drive(
     n_steps = len(lattice.fix)
     n_pieces = 0
     for n in range(n_steps):
-        n_pieces += lattice.before[n] < 0
+        n_pieces += chosen[n] >= 0 and lattice.before[n] < 0
     piece_trip, ends = np.empty(n_pieces, np.int64), np.empty(n_pieces, np.uint8)
     offset = np.zeros(n_pieces + 1, np.int64)
     route = np.empty(4 * n_steps + 4, np.int32)
     enter, leave = np.empty(len(route)), np.empty(len(route))
     size = 0
-    piece = -1
+    piece = last = -1
     trip = 0
     # Where on the route the vehicle is (number of the segment in it, metres on it, never less than before) and when.
     at, ahead, since = 0, 0.0, 0.0
     for n in range(n_steps):
         i, c = lattice.fix[n], chosen[n]
+        if c < 0:  # left out, and so are the fixes that stay near it
+            positions.status[i] = NO_ROUTE
+            for f in range(i + 1, len(x) if n + 1 == n_steps else lattice.fix[n + 1]):
+                if positions.status[f] != FOLLOWED:
+                    break
+                positions.status[f] = NO_ROUTE
+            continue
         segment, along = candidates.segment[c], candidates.along[c]
         if lattice.before[n] < 0:
+            if size > 0 and ends[piece] == BREAK_NO_ROUTE and _jumps(model, candidates, fixes, last, i):
+                ends[piece] = BREAK_TOO_FAST
             piece += 1
             while trip_offsets[trip + 1] <= i:
                 trip += 1
@@ -116,12 +125,13 @@ def drive(
             enter[at] = since
             size += 1
         else:
-            j, p = lattice.fix[n - 1], chosen[n - 1]
+            q = lattice.before[n]
+            j, p = lattice.fix[q], chosen[q]
             source, was = candidates.segment[p], candidates.along[p]
             if segment != source or along < was - backwards(model, candidates.noise[i]):
                 # What is at the very end of a segment is at the start of the next; a route does not begin with an end.
                 at_end = was >= roads.length[source]
-                begins = lattice.before[n - 1] < 0
+                begins = lattice.before[q] < 0
                 if at_end and begins:
                     size -= 1
                 route, size = trace_way(roads, scratch, source, segment, route, size)
@@ -161,8 +171,19 @@ def drive(
                 _put(positions, f, (route[at], ahead, np.sqrt(distance2)), probability[c], piece)
             leave[at] = since
             ends[piece] = lattice.broken[n]
+            last = i
             offset[piece + 1] = size
     return Driven(piece_trip, ends, offset, route[:size], enter[:size], leave[:size])
+
+
+@njit(cache=True, nogil=True)
+def _jumps(
+    model: Model, candidates: Candidates, fixes: tuple[Floats, Floats, Ints], a: int, b: int
+) -> bool:  # pragma: no cover  (compiled)
+    """Return whether nothing gets from fix ``a`` to fix ``b`` in the time, even in a straight line."""
+    x, y, time = fixes
+    straight = np.sqrt((x[b] - x[a]) ** 2 + (y[b] - y[a]) ** 2)
+    return bool(straight > farthest(model, float(time[b] - time[a]), candidates.noise[b]))
 
 
 @njit(cache=True, nogil=True)
