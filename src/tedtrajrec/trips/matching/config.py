@@ -41,16 +41,17 @@ class MatchConfig:
     stand: float = 6.0  # how far back counts as standing still, in noise_m
     fast: float = 0.8  # free-flow time over elapsed time from where on a route becomes improbable
     fast_weight: float = 15.0  # nats x (excess over fast)²
+    slow_weight: float = 0.5  # nats for each e-fold
     too_fast: float = 3.0  # from where on it is barred
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says
 
     # Where the chain breaks
-    break_cost: float = 16.0  # nats; for this the map may lack the road between two fixes
-    skip_cost: float = 10.0  # nats; for this a fix may be left out
+    break_cost: float = 24.0  # nats; for this the map may lack the road between two fixes
+    skip_cost: float = 24.0  # nats; for this a fix may be left out
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
-    reach: float = 6.0  # nats; routes that are less likely than the best by more are not sought
+    reach: float = 10.0  # nats; routes that are less likely than the best by more are not sought
 
     def __post_init__(self) -> None:
         positive = (
@@ -101,6 +102,7 @@ PRESETS = {
         u_turn_m=0.0,
         backwards="never",
         fast_weight=0.0,
+        slow_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
         break_cost=math.inf,
@@ -125,6 +127,7 @@ PRESETS = {
         u_turn_m=0.0,
         backwards="free",
         fast_weight=0.0,
+        slow_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
         break_cost=math.inf,

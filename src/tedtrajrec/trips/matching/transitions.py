@@ -51,6 +51,7 @@ class Model(NamedTuple):
     stand: float
     fast: float
     fast_weight: float
+    slow_weight: float
     too_fast: float
     top_speed_mps: float
     most_skipped: int
@@ -246,6 +247,8 @@ def connect(
                 log_weight = -abs(metres[j] - straight) / scale
                 if pace > model.fast:
                     log_weight -= model.fast_weight * (pace - model.fast) ** 2
+                elif model.slow_weight > 0.0:
+                    log_weight -= model.slow_weight * min(np.log(1.0 / max(pace, 1e-9)), 2.0)
                 work.log_weight[k, j] = max(log_weight, unknown)
                 if value[k] + log_weight > reached[j]:
                     reached[j] = value[k] + log_weight
