@@ -68,8 +68,9 @@ def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int, off_m: 
     y[2] += off_m
     time = 20 * np.arange(4)
     offsets = np.array([0, 4])
-    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, offsets, CONFIG)
-    used = choose_fixes(x, y, time, offsets, found.noise, CONFIG.thin)
+    noise = np.full(4, 12.0)
+    used, _, _ = choose_fixes(x, y, time, offsets, noise, CONFIG.thin)
+    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, noise, used, CONFIG)
     status = np.zeros(4, np.uint8)
     chain = lattice.build_lattice(
         new_roads(tiny_city, 0.0, 0.0),

@@ -28,7 +28,7 @@ class MatchConfig:
     radius_limit_m: float = 200.0  # where there is none, the radius grows up to this
     most_candidates: int = 24  # of one fix; the nearest are kept
     tail: float = 3.0  # beyond this many noise_m the log-likelihood falls no longer as a square but as a line
-    outlier: float = 6.0  # nats; no candidate is less likely than this: a fix may simply be wrong
+    outlier: float = 10.0  # nats; no candidate is less likely than this: a fix may simply be wrong
     thin: float = 3.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
 
     # From fix to fix
@@ -40,7 +40,7 @@ class MatchConfig:
     backwards: Backwards = "stand"  # backwards on one segment: standing still if within noise, free, or never
     stand: float = 6.0  # how far back counts as standing still, in noise_m
     fast: float = 0.8  # free-flow time over elapsed time from where on a route becomes improbable
-    fast_weight: float = 15.0  # nats x (excess over fast)²
+    fast_weight: float = 8.0  # nats x (excess over fast)²
     slow_weight: float = 0.5  # nats for each e-fold
     too_fast: float = 3.0  # from where on it is barred
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says

@@ -18,6 +18,9 @@ Ints = NDArray[np.int64]
 Segments = NDArray[np.int32]
 
 
+AROUND = 1.5  # noise_m; a fix is put on the nearest place of the route that is no farther from its candidate
+
+
 class Lines(NamedTuple):
     """The geometry of all segments on the network's plane."""
 
@@ -202,13 +205,15 @@ def _settle(
             later += 1
         here = start[place[n] - begin] + candidates.along[c]
         there = here if later == len(step_fix) else start[place[later] - begin] + candidates.along[chosen[later]]
-        around = model.stand * candidates.noise[i] if model.backwards == STAND else 0.0
+        around = AROUND * candidates.noise[i] if model.backwards == STAND else 0.0
+        stay = model.stand * candidates.noise[i] if model.backwards == STAND else 0.0
         for f in range(i, end if later == len(step_fix) else step_fix[later]):
             if f > i and positions.status[f] != FOLLOWED:
                 continue
-            high = here if f == i else max(here, there)
+            # A fix that was not used lies between two steps, or stays near the last one.
+            low, high = (here, here) if f == i else (here - stay, max(here, there) + stay)
             fix[count] = f
-            metres[count] = _nearest_on(lines, route[begin:size], start, here - around, high + around, x[f], y[f])
+            metres[count] = _nearest_on(lines, route[begin:size], start, low - around, high + around, x[f], y[f])
             likely[count] = probability[c] if f == i or later == len(step_fix) else odds[later]
             count += 1
     _straighten(metres[:count])
