@@ -22,7 +22,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.trips.matching import lattice, routes, transitions
 from tedtrajrec.trips.matching.config import PRESETS, MatchConfig
-from tedtrajrec.trips.matching.fixes import choose_fixes, find_candidates, find_noise
+from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_candidates, find_noise
 from tedtrajrec.trips.matching.ways import Scratch, new_roads, new_scratch
 from tedtrajrec.trips.table import Trips
 
@@ -124,7 +124,8 @@ class Matcher:
         fixes = x, y, trips.time[rows]
         noise = find_noise(self._grid, x, y, offsets, self.config)
         used, at_x, at_y = choose_fixes(*fixes, offsets, noise, self.config.thin)
-        found = find_candidates(self._grid, self.network, at_x, at_y, noise, used, self.config)
+        weight = evidence(fixes[2], offsets, used, self.config.drift_s)
+        found = find_candidates(self._grid, self.network, at_x, at_y, noise, weight, self.config)
         n = len(x)
         positions = routes.Positions(
             segment=np.full(n, -1, np.int32),

@@ -70,7 +70,7 @@ def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int, off_m: 
     offsets = np.array([0, 4])
     noise = np.full(4, 12.0)
     used, _, _ = choose_fixes(x, y, time, offsets, noise, CONFIG.thin)
-    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, noise, used, CONFIG)
+    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, noise, np.ones(4), CONFIG)
     status = np.zeros(4, np.uint8)
     chain = lattice.build_lattice(
         new_roads(tiny_city, 0.0, 0.0),

@@ -29,6 +29,7 @@ class MatchConfig:
     most_candidates: int = 24  # of one fix; the nearest are kept
     tail: float = 3.0  # beyond this many noise_m the log-likelihood falls no longer as a square but as a line
     outlier: float = 10.0  # nats; no candidate is less likely than this: a fix may simply be wrong
+    drift_s: float = 10.0  # errors drift: after so many seconds 1/e of them is left, and fixes closer in time tell less
     thin: float = 3.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
 
     # From fix to fix
@@ -71,7 +72,7 @@ class MatchConfig:
         for name in ("noise_m", "radius_m"):
             value = getattr(self, name)
             _require(value is None or 0 < value < math.inf, f"{name} must be positive and finite, or left out")
-        not_negative = ("thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
+        not_negative = ("drift_s", "thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
         for name in (*not_negative, "most_skipped", "longest_detour_m"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.most_noise_m >= self.least_noise_m, "most_noise_m must not be below least_noise_m")
@@ -94,6 +95,7 @@ PRESETS = {
         most_candidates=1000,
         tail=math.inf,
         outlier=math.inf,
+        drift_s=0.0,
         thin=0.0,
         detour_m=2.0,
         detour_mps=0.0,
@@ -119,6 +121,7 @@ PRESETS = {
         most_candidates=1000,
         tail=math.inf,
         outlier=math.inf,
+        drift_s=0.0,
         thin=0.0,
         detour_m=1.0,
         detour_mps=0.0,

@@ -262,7 +262,7 @@ def _nearest_on(
     lines: Lines, route: Segments, start: Floats, low: float, high: float, x: float, y: float
 ) -> float:  # pragma: no cover  (compiled)
     """Return how many metres along a route, between ``low`` and ``high``, the place nearest to a point is."""
-    first = min(max(np.searchsorted(start, low, side="right") - 1, 0), len(route) - 1)
+    first = min(max(int(np.searchsorted(start, low, side="right")) - 1, 0), len(route) - 1)
     best2, best = np.inf, low
     for r in range(first, len(route)):
         if start[r] > high and r > first:

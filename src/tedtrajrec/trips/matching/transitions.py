@@ -62,7 +62,7 @@ class Model(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Working memory of one step, as long as the widest step of a chunk; a step goes on from at most twice as many."""
+    """Working memory of one step, as long as the widest step of a chunk."""
 
     from_fix: Ints  # fixes that a transition may come from, the last first
     from_shift: Floats  # what is to be added to the scores of their candidates
@@ -89,6 +89,7 @@ def new_model(config: MatchConfig) -> Model:
 @njit(cache=True, nogil=True)
 def new_work(widest: int, most_skipped: int) -> Work:  # pragma: no cover  (compiled)
     """Return working memory for steps of at most ``widest`` candidates."""
+    most = widest * (most_skipped + 1)
     return Work(
         np.empty(most_skipped + 1, np.int64),
         np.empty(most_skipped + 1),
@@ -99,10 +100,10 @@ def new_work(widest: int, most_skipped: int) -> Work:  # pragma: no cover  (comp
         np.empty(widest, np.int32),
         np.empty(widest),
         np.empty(widest),
-        np.empty(2 * widest, np.int64),
-        np.empty(2 * widest),
-        np.empty(2 * widest, np.int64),
-        np.empty((2 * widest, widest)),
+        np.empty(most, np.int64),
+        np.empty(most),
+        np.empty(most, np.int64),
+        np.empty((most, widest)),
     )
 
 
@@ -133,14 +134,14 @@ def _order(
         fix = work.from_fix[m]
         for c in range(candidates.offsets[fix], candidates.offsets[fix + 1]):
             worth = score[c] + work.from_shift[m]
-            if worth < least or (n_live == len(order) and worth <= value[n_live - 1]):
+            if worth < least:
                 continue
-            k = min(n_live, len(order) - 1)
+            k = n_live
             while k > 0 and value[k - 1] < worth:
                 order[k], value[k], level[k] = order[k - 1], value[k - 1], level[k - 1]
                 k -= 1
             order[k], value[k], level[k] = c, worth, m
-            n_live = min(n_live + 1, len(order))
+            n_live += 1
     return n_live
 
 
