@@ -22,7 +22,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.trips.matching import lattice, routes, transitions
 from tedtrajrec.trips.matching.config import PRESETS, MatchConfig
-from tedtrajrec.trips.matching.fixes import choose_fixes, find_candidates
+from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_candidates, find_noise
 from tedtrajrec.trips.matching.ways import Scratch, new_roads, new_scratch
 from tedtrajrec.trips.table import Trips
 
@@ -122,8 +122,10 @@ class Matcher:
         offsets = offsets - offsets[0]
         x, y = self.network.plane.to_xy(trips.lon[rows], trips.lat[rows])
         fixes = x, y, trips.time[rows]
-        found = find_candidates(self._grid, self.network, x, y, offsets, self.config)
-        used = choose_fixes(*fixes, offsets, found.noise, self.config.thin)
+        noise = find_noise(self._grid, x, y, offsets, self.config)
+        used, at_x, at_y = choose_fixes(*fixes, offsets, noise, self.config.thin)
+        weight = evidence(fixes[2], offsets, used, self.config.drift_s)
+        found = find_candidates(self._grid, self.network, at_x, at_y, noise, weight, self.config)
         n = len(x)
         positions = routes.Positions(
             segment=np.full(n, -1, np.int32),
@@ -137,7 +139,8 @@ class Matcher:
             scratch = self._scratch.pop()
         except IndexError:
             scratch = new_scratch(self.network.n_segments, len(self.network.succ))
-        chain = lattice.build_lattice(self._roads, scratch, self._model, found, fixes, offsets, used, positions.status)
+        places = at_x, at_y, fixes[2]
+        chain = lattice.build_lattice(self._roads, scratch, self._model, found, places, offsets, used, positions.status)
         probability, chosen = lattice.smooth(found, chain)
         driven = routes.drive(
             self._roads, scratch, self._model, self._lines, found, chain, probability, chosen, fixes, offsets, positions

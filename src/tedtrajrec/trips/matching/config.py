@@ -28,7 +28,8 @@ class MatchConfig:
     radius_limit_m: float = 200.0  # where there is none, the radius grows up to this
     most_candidates: int = 24  # of one fix; the nearest are kept
     tail: float = 3.0  # beyond this many noise_m the log-likelihood falls no longer as a square but as a line
-    outlier: float = 6.0  # nats; no candidate is less likely than this: a fix may simply be wrong
+    outlier: float = 10.0  # nats; no candidate is less likely than this: a fix may simply be wrong
+    drift_s: float = 10.0  # errors drift: after so many seconds 1/e of them is left, and fixes closer in time tell less
     thin: float = 3.0  # fixes within this many noise_m of the last one used are matched to the route afterwards
 
     # From fix to fix
@@ -40,15 +41,18 @@ class MatchConfig:
     backwards: Backwards = "stand"  # backwards on one segment: standing still if within noise, free, or never
     stand: float = 6.0  # how far back counts as standing still, in noise_m
     fast: float = 0.8  # free-flow time over elapsed time from where on a route becomes improbable
-    fast_weight: float = 15.0  # nats x (excess over fast)²
+    fast_weight: float = 8.0  # nats x (excess over fast)²
+    slow_weight: float = 0.5  # nats for each e-fold
     too_fast: float = 3.0  # from where on it is barred
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says
 
     # Where the chain breaks
+    break_cost: float = 24.0  # nats; for this the map may lack the road between two fixes
+    skip_cost: float = 24.0  # nats; for this a fix may be left out
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
-    reach: float = 6.0  # nats; routes that are less likely than the best by more are not sought
+    reach: float = 10.0  # nats; routes that are less likely than the best by more are not sought
 
     def __post_init__(self) -> None:
         positive = (
@@ -60,13 +64,15 @@ class MatchConfig:
             "too_fast",
             "top_speed_mps",
             "reach",
+            "break_cost",
+            "skip_cost",
         )
         for name in (*positive, "longest_gap_s", "most_candidates"):
             _require(getattr(self, name) > 0, f"{name} must be positive")
         for name in ("noise_m", "radius_m"):
             value = getattr(self, name)
             _require(value is None or 0 < value < math.inf, f"{name} must be positive and finite, or left out")
-        not_negative = ("thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
+        not_negative = ("drift_s", "thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
         for name in (*not_negative, "most_skipped", "longest_detour_m"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.most_noise_m >= self.least_noise_m, "most_noise_m must not be below least_noise_m")
@@ -89,6 +95,7 @@ PRESETS = {
         most_candidates=1000,
         tail=math.inf,
         outlier=math.inf,
+        drift_s=0.0,
         thin=0.0,
         detour_m=2.0,
         detour_mps=0.0,
@@ -97,8 +104,11 @@ PRESETS = {
         u_turn_m=0.0,
         backwards="never",
         fast_weight=0.0,
+        slow_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
+        break_cost=math.inf,
+        skip_cost=math.inf,
         most_skipped=0,
         longest_gap_s=math.inf,
         longest_detour_m=0.0,
@@ -111,6 +121,7 @@ PRESETS = {
         most_candidates=1000,
         tail=math.inf,
         outlier=math.inf,
+        drift_s=0.0,
         thin=0.0,
         detour_m=1.0,
         detour_mps=0.0,
@@ -119,8 +130,11 @@ PRESETS = {
         u_turn_m=0.0,
         backwards="free",
         fast_weight=0.0,
+        slow_weight=0.0,
         too_fast=math.inf,
         top_speed_mps=math.inf,
+        break_cost=math.inf,
+        skip_cost=math.inf,
         most_skipped=0,
         longest_gap_s=math.inf,
         longest_detour_m=0.0,

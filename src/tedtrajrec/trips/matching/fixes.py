@@ -17,11 +17,13 @@ from tedtrajrec.trips.matching.config import MatchConfig
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Segments = NDArray[np.int32]
+Mask = NDArray[np.bool_]
 
 FIRST_RADIUS_M = 50.0  # least radius of the search where no radius is set
 RADIUS_NOISE = 5.0  # radius in noise_m where none is set
 PRIOR_NOISE_M = 8.0  # the estimate of a trip's noise starts from this, with the weight of so many fixes
 PRIOR_FIXES = 10.0
+STREETS_M = 40.0  # the larger the noise, the oftener another street is nearer than the right one
 
 
 class Candidates(NamedTuple):
@@ -35,31 +37,49 @@ class Candidates(NamedTuple):
     noise: Floats  # [F]
 
 
+def find_noise(grid: PieceGrid, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig) -> Floats:
+    """Return the noise of each fix: given, or estimated for each trip from the distances to the nearest roads."""
+    if config.noise_m is not None:
+        return np.full(len(x), config.noise_m)
+    nearest = np.full(len(x), config.radius_limit_m)
+    reach = min(FIRST_RADIUS_M, config.radius_limit_m)
+    left = np.arange(len(x))
+    while True:
+        count, (_, _, distance2) = search_within(grid, x[left], y[left], np.full(len(left), reach), 1)
+        nearest[left[count > 0]] = np.sqrt(distance2)
+        left = left[count == 0]
+        if len(left) == 0 or reach == config.radius_limit_m:
+            break
+        reach = min(2 * reach, config.radius_limit_m)
+    noise = np.empty(len(x))
+    _estimate_noise(nearest, trip_offsets, config.least_noise_m, config.most_noise_m, noise)
+    return noise
+
+
 def find_candidates(
-    grid: PieceGrid, network: RoadNetwork, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig
+    grid: PieceGrid, network: RoadNetwork, x: Floats, y: Floats, noise: Floats, weight: Floats, config: MatchConfig
 ) -> Candidates:
-    """Return the candidates of fixes at ``x``, ``y`` on the network's plane."""
+    """Return the candidates of fixes at ``x``, ``y`` on the network's plane; those without weight have none."""
     radius = config.radius_m
     if radius is None:
         radius = max(RADIUS_NOISE * (config.noise_m or 0.0), FIRST_RADIUS_M)
-    reach = np.full(len(x), min(radius, config.radius_limit_m))
-    count, places = search_within(grid, x, y, reach, config.most_candidates)
+    which = np.flatnonzero(weight)
+    reach = np.full(len(which), min(radius, config.radius_limit_m))
+    found, places = search_within(grid, x[which], y[which], reach, config.most_candidates)
     # A fix off the road must be offered more than the one road that happens to lie just within the radius.
     while True:
-        first = np.cumsum(count) - count
-        nearest = np.full(len(x), np.inf)
-        some = count > 0
+        first = np.cumsum(found) - found
+        nearest = np.full(len(which), np.inf)
+        some = found > 0
         nearest[some] = np.sqrt(places[2][first[some]])
         again = np.flatnonzero((nearest > reach / 3) & (reach < config.radius_limit_m))
         if len(again) == 0:
             break
         reach[again] = np.minimum(2 * reach[again], config.radius_limit_m)
-        more = search_within(grid, x[again], y[again], reach[again], config.most_candidates)
-        count, places = _replaced(count, places, again, *more)
-    noise = np.full(len(x), config.noise_m or 0.0)
-    if config.noise_m is None:
-        nearest = np.minimum(nearest, config.radius_limit_m)
-        _estimate_noise(nearest, trip_offsets, config.least_noise_m, config.most_noise_m, noise)
+        more = search_within(grid, x[which[again]], y[which[again]], reach[again], config.most_candidates)
+        found, places = _replaced(found, places, again, *more)
+    count = np.zeros(len(x), np.int64)
+    count[which] = found
     return Candidates(
         *_weigh(
             grid,
@@ -68,6 +88,7 @@ def find_candidates(
             count,
             places,
             noise,
+            weight,
             config.tail,
             config.outlier,
         ),
@@ -101,6 +122,7 @@ def _estimate_noise(
         if first == last:
             continue
         seen = 1.4826 * np.median(nearest[first:last])
+        seen *= 1.0 + seen / STREETS_M
         weight = (last - first) / (last - first + PRIOR_FIXES)
         noise[first:last] = min(max(weight * seen + (1 - weight) * PRIOR_NOISE_M, least), most)
 
@@ -113,6 +135,7 @@ def _weigh(
     count: Ints,
     places: Places,
     noise: Floats,
+    weight: Floats,
     tail: float,
     outlier: float,
 ) -> tuple[Ints, Segments, Floats, Floats, Floats]:  # pragma: no cover  (compiled)
@@ -140,7 +163,7 @@ def _weigh(
             along[c] = metres
             distance[c] = np.sqrt(distance2[q])
             z = distance[c] / noise[i]
-            log_likelihood[c] = max(-0.5 * z * z if z <= tail else -tail * (z - 0.5 * tail), -outlier)
+            log_likelihood[c] = weight[i] * max(-0.5 * z * z if z <= tail else -tail * (z - 0.5 * tail), -outlier)
             c += 1
         offsets[i + 1] = c
     return offsets, segment[:c], along[:c], distance[:c], log_likelihood[:c]
@@ -162,19 +185,47 @@ def _follows_other(
 @njit(cache=True, nogil=True)
 def choose_fixes(
     x: Floats, y: Floats, time: Ints, trip_offsets: Ints, noise: Floats, thin: float
-) -> NDArray[np.bool_]:  # pragma: no cover  (compiled)
-    """Return which fixes the chain uses: not those so near to the last one used that noise hides the movement.
+) -> tuple[Mask, Floats, Floats]:  # pragma: no cover  (compiled)
+    """Return which fixes the chain uses, and where it takes them to be.
 
-    Of several fixes of one second only the first is used.
+    Not used are those so near to the last one used that noise hides the movement; they are further sights of the same
+    place, so that it is taken to be at the mean of all. Of several fixes of one second only the first is used.
     """
     used = np.zeros(len(x), np.bool_)
+    at_x, at_y = x.copy(), y.copy()
     for trip in range(len(trip_offsets) - 1):
         last = -1
+        seen = 1
         for i in range(trip_offsets[trip], trip_offsets[trip + 1]):
             if last >= 0:
                 near = thin * noise[i]
-                if time[i] <= time[last] or (x[i] - x[last]) ** 2 + (y[i] - y[last]) ** 2 < near * near:
+                is_near = (x[i] - x[last]) ** 2 + (y[i] - y[last]) ** 2 < near * near
+                if is_near:
+                    seen += 1
+                    at_x[last] += (x[i] - at_x[last]) / seen
+                    at_y[last] += (y[i] - at_y[last]) / seen
+                if is_near or time[i] <= time[last]:
                     continue
             used[i] = True
             last = i
-    return used
+            seen = 1
+    return used, at_x, at_y
+
+
+@njit(cache=True, nogil=True)
+def evidence(time: Ints, trip_offsets: Ints, used: Mask, drift_s: float) -> Floats:  # pragma: no cover  (compiled)
+    """Return the weight of each used fix beside the one used before it: 0 to 1; of fixes not used 0.
+
+    Errors drift, so fixes close in time err alike and tell less than so many fixes. Where they decay with ``drift_s``,
+    the mean of n fixes is as good as that of n tanh(interval / 2 drift_s) independent ones.
+    """
+    weight = np.zeros(len(time))
+    for trip in range(len(trip_offsets) - 1):
+        last = -1
+        for i in range(trip_offsets[trip], trip_offsets[trip + 1]):
+            if used[i]:
+                weight[i] = 1.0
+                if last >= 0 and drift_s > 0.0:
+                    weight[i] = np.tanh((time[i] - time[last]) / (2.0 * drift_s))
+                last = i
+    return weight

@@ -9,13 +9,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.trips.matching.fixes import Candidates
-from tedtrajrec.trips.matching.lattice import GOES_ON, Lattice
-from tedtrajrec.trips.matching.transitions import FOLLOWED, Model, backwards
+from tedtrajrec.trips.matching.lattice import BREAK_NO_ROUTE, BREAK_TOO_FAST, GOES_ON, Lattice
+from tedtrajrec.trips.matching.transitions import FOLLOWED, NO_ROUTE, STAND, Model, backwards, farthest
 from tedtrajrec.trips.matching.ways import Roads, Scratch, trace_way
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Segments = NDArray[np.int32]
+
+
+AROUND = 1.5  # noise_m; a fix is put on the nearest place of the route that is no farther from its candidate
 
 
 class Lines(NamedTuple):
@@ -85,84 +88,226 @@ def drive(
     positions: Positions,
 ) -> Driven:  # pragma: no cover  (compiled)
     """Return the routes through the chosen candidates and fill in the positions of all fixes."""
-    x, y, time = fixes
+    time = fixes[2]
     n_steps = len(lattice.fix)
     n_pieces = 0
     for n in range(n_steps):
-        n_pieces += lattice.before[n] < 0
+        n_pieces += chosen[n] >= 0 and lattice.before[n] < 0
     piece_trip, ends = np.empty(n_pieces, np.int64), np.empty(n_pieces, np.uint8)
     offset = np.zeros(n_pieces + 1, np.int64)
     route = np.empty(4 * n_steps + 4, np.int32)
     enter, leave = np.empty(len(route)), np.empty(len(route))
     size = 0
-    piece = -1
+    piece = last = -1
     trip = 0
-    # Where on the route the vehicle is (number of the segment in it, metres on it, never less than before) and when.
-    at, ahead, since = 0, 0.0, 0.0
+    begin = 0  # first step of the piece
+    place = np.empty(n_steps, np.int64)  # where in the route the segment of each step is
+    odds = np.empty(n_steps)  # probability of the way that leads to each step
     for n in range(n_steps):
         i, c = lattice.fix[n], chosen[n]
+        if c < 0:  # left out, and so are the fixes that stay near it
+            positions.status[i] = NO_ROUTE
+            for f in range(i + 1, _next_unlike(positions.status, FOLLOWED, i + 1, len(time))):
+                positions.status[f] = NO_ROUTE
+            continue
         segment, along = candidates.segment[c], candidates.along[c]
         if lattice.before[n] < 0:
+            if size > 0 and ends[piece] == BREAK_NO_ROUTE and _jumps(model, candidates, fixes, last, i):
+                ends[piece] = BREAK_TOO_FAST
             piece += 1
+            begin = n
             while trip_offsets[trip + 1] <= i:
                 trip += 1
             piece_trip[piece] = trip
             if size == len(route):
                 route = _longer(route, size)
-            if len(enter) < len(route):
-                enter, leave = _longer(enter, len(route)), _longer(leave, len(route))
             route[size] = segment
-            at, ahead, since = size, along, float(time[i])
-            enter[at] = since
             size += 1
         else:
-            j, p = lattice.fix[n - 1], chosen[n - 1]
-            source, was = candidates.segment[p], candidates.along[p]
-            if segment != source or along < was - backwards(model, candidates.noise[i]):
-                # What is at the very end of a segment is at the start of the next; a route does not begin with an end.
-                at_end = was >= roads.length[source]
-                begins = lattice.before[n - 1] < 0
-                if at_end and begins:
-                    size -= 1
+            p = chosen[lattice.before[n]]
+            source = candidates.segment[p]
+            if segment != source or along < candidates.along[p] - backwards(model, candidates.noise[i]):
                 route, size = trace_way(roads, scratch, source, segment, route, size)
-                if len(enter) < len(route):
-                    enter, leave = _longer(enter, len(route)), _longer(leave, len(route))
-                if at_end:
-                    if not begins:
-                        leave[at] = since
-                        at += 1
-                    enter[at] = since
-                    ahead = 0.0
-                    positions.segment[j], positions.along[j] = route[at], 0.0
-            goal = size - 1
-            odds = probability[c] * _share_from(lattice, candidates, n, p, c)
-            for f in range(j + 1, i):
-                if positions.status[f] == FOLLOWED:  # it lies between the two, and not before the one before it
-                    best2, best, where = np.inf, ahead, at
-                    for r in range(at, goal + 1):
-                        low = ahead if r == at else 0.0
-                        high = max(along, low) if r == goal else roads.length[route[r]]
-                        distance2, metres = nearest_between(lines, route[r], low, high, x[f], y[f])
-                        if distance2 < best2:
-                            best2, best, where = distance2, metres, r
-                    _pass(roads, route, (enter, leave), (at, ahead, since), (where, best, float(time[f])))
-                    at, ahead, since = where, best, float(time[f])
-                    _put(positions, f, (route[where], best, np.sqrt(best2)), odds, piece)
-            _pass(roads, route, (enter, leave), (at, ahead, since), (goal, along, float(time[i])))
-            ahead = max(along, ahead) if goal == at else along
-            at, since = goal, float(time[i])
-        _put(positions, i, (segment, along, candidates.distance[c]), probability[c], piece)
+            odds[n] = probability[c] * _share_from(lattice, candidates, n, p, c)
+        place[n] = size - 1
         if lattice.broken[n] != GOES_ON:
-            for f in range(i + 1, trip_offsets[trip + 1]):
-                if positions.status[f] != FOLLOWED:
-                    break
-                distance2, ahead = nearest_between(lines, route[at], ahead, roads.length[route[at]], x[f], y[f])
-                since = float(time[f])
-                _put(positions, f, (route[at], ahead, np.sqrt(distance2)), probability[c], piece)
-            leave[at] = since
+            if len(enter) < len(route):
+                enter, leave = _longer(enter, len(route)), _longer(leave, len(route))
+            end = _next_unlike(positions.status, FOLLOWED, i + 1, trip_offsets[trip + 1])
+            size = _settle(
+                roads,
+                model,
+                lines,
+                candidates,
+                (lattice.fix[begin : n + 1], place[begin : n + 1], chosen[begin : n + 1], odds[begin : n + 1]),
+                probability,
+                fixes,
+                (piece, end),
+                (route, enter, leave),
+                (offset[piece], size),
+                positions,
+            )
             ends[piece] = lattice.broken[n]
+            last = i
             offset[piece + 1] = size
     return Driven(piece_trip, ends, offset, route[:size], enter[:size], leave[:size])
+
+
+@njit(cache=True, nogil=True)
+def _settle(
+    roads: Roads,
+    model: Model,
+    lines: Lines,
+    candidates: Candidates,
+    steps: tuple[Ints, Ints, Ints, Floats],
+    probability: Floats,
+    fixes: tuple[Floats, Floats, Ints],
+    which: tuple[int, int],
+    driven: tuple[Segments, Floats, Floats],
+    span: tuple[int, int],
+    positions: Positions,
+) -> int:  # pragma: no cover  (compiled)
+    """Put all fixes of one piece on its route, fill in when each of its segments was driven, and return its end.
+
+    A fix is put on the nearest place of the route around its candidate, and where that would mean to go back, all fixes
+    concerned on the mean of their places: a vehicle that stands is where its fixes are on average.
+
+    Parameters
+    ----------
+    steps
+        Fix, place in the route, chosen candidate (-1: left out) and probability of the way to each step.
+    which
+        The number of the piece, and the fix after its last one.
+    driven
+        The segments of all routes, when they were entered and left; ``span`` is where the route of this piece is. What
+        comes before the first fix and after the last is cut off.
+    """
+    step_fix, place, chosen, odds = steps
+    x, y, time = fixes
+    piece, end = which
+    route, enter, leave = driven
+    begin, size = span
+    start = np.zeros(size - begin + 1)  # metres of the route up to each of its segments
+    for r in range(begin, size):
+        start[r - begin + 1] = start[r - begin] + roads.length[route[r]]
+
+    n_fixes = end - step_fix[0]
+    fix = np.empty(n_fixes, np.int64)
+    metres = np.empty(n_fixes)  # along the route
+    likely = np.empty(n_fixes)
+    count = 0
+    for n in range(len(step_fix)):
+        if chosen[n] < 0:
+            continue
+        i, c = step_fix[n], chosen[n]
+        later = n + 1
+        while later < len(step_fix) and chosen[later] < 0:
+            later += 1
+        here = start[place[n] - begin] + candidates.along[c]
+        there = here if later == len(step_fix) else start[place[later] - begin] + candidates.along[chosen[later]]
+        around = AROUND * candidates.noise[i] if model.backwards == STAND else 0.0
+        stay = model.stand * candidates.noise[i] if model.backwards == STAND else 0.0
+        for f in range(i, end if later == len(step_fix) else step_fix[later]):
+            if f > i and positions.status[f] != FOLLOWED:
+                continue
+            # A fix that was not used lies between two steps, or stays near the last one.
+            low, high = (here, here) if f == i else (here - stay, max(here, there) + stay)
+            fix[count] = f
+            metres[count] = _nearest_on(lines, route[begin:size], start, low - around, high + around, x[f], y[f])
+            likely[count] = probability[c] if f == i or later == len(step_fix) else odds[later]
+            count += 1
+    _straighten(metres[:count])
+
+    at = begin
+    while at < size - 1 and start[at - begin + 1] <= metres[0]:
+        at += 1
+    skipped = at - begin
+    ahead, since = metres[0] - start[skipped], float(time[fix[0]])
+    enter[at] = since
+    n = 0
+    for k in range(count):
+        f = fix[k]
+        where = at
+        while where < size - 1 and start[where - begin + 1] <= metres[k]:
+            where += 1
+        along = min(max(metres[k] - start[where - begin], 0.0), roads.length[route[where]])
+        _pass(roads, route, (enter, leave), (at, ahead, since), (where, along, float(time[f])))
+        at, ahead, since = where, along, float(time[f])
+        distance2, _ = nearest_between(lines, route[where], along, along, x[f], y[f])
+        positions.segment[f], positions.along[f] = route[where], along
+        positions.distance[f] = np.sqrt(distance2)
+        positions.piece[f] = piece
+        while n + 1 < len(step_fix) and step_fix[n + 1] <= f:
+            n += 1
+        if step_fix[n] == f:
+            c = chosen[n]
+            if model.backwards != STAND:
+                positions.segment[f], positions.along[f] = candidates.segment[c], candidates.along[c]
+                positions.distance[f] = candidates.distance[c]
+            else:
+                for other in range(candidates.offsets[f], candidates.offsets[f + 1]):
+                    if candidates.segment[other] == route[where]:
+                        likely[k] = probability[other]
+        positions.probability[f] = likely[k]
+    leave[at] = since
+    size = at + 1
+    if skipped > 0:
+        for r in range(begin, size - skipped):
+            route[r], enter[r], leave[r] = route[r + skipped], enter[r + skipped], leave[r + skipped]
+    return size - skipped
+
+
+@njit(cache=True, nogil=True)
+def _nearest_on(
+    lines: Lines, route: Segments, start: Floats, low: float, high: float, x: float, y: float
+) -> float:  # pragma: no cover  (compiled)
+    """Return how many metres along a route, between ``low`` and ``high``, the place nearest to a point is."""
+    first = min(max(int(np.searchsorted(start, low, side="right")) - 1, 0), len(route) - 1)
+    best2, best = np.inf, low
+    for r in range(first, len(route)):
+        if start[r] > high and r > first:
+            break
+        distance2, along = nearest_between(lines, route[r], max(low - start[r], 0.0), high - start[r], x, y)
+        if distance2 < best2:
+            best2, best = distance2, start[r] + along
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _straighten(values: Floats) -> None:  # pragma: no cover  (compiled)
+    """Replace values by the nearest ones, by squares, that never fall: falling neighbours share their mean."""
+    mean, weight = np.empty(len(values)), np.empty(len(values), np.int64)
+    n = 0
+    for value in values:
+        mean[n], weight[n] = value, 1
+        while n > 0 and mean[n - 1] >= mean[n]:
+            total = weight[n - 1] + weight[n]
+            mean[n - 1] += (mean[n] - mean[n - 1]) * weight[n] / total
+            weight[n - 1] = total
+            n -= 1
+        n += 1
+    k = 0
+    for m in range(n):
+        values[k : k + weight[m]] = mean[m]
+        k += weight[m]
+
+
+@njit(cache=True, nogil=True)
+def _next_unlike(values: NDArray[np.uint8], value: int, start: int, end: int) -> int:  # pragma: no cover  (compiled)
+    """Return the first place from ``start`` on that holds another value, or ``end``."""
+    while start < end and values[start] == value:
+        start += 1
+    return start
+
+
+@njit(cache=True, nogil=True)
+def _jumps(
+    model: Model, candidates: Candidates, fixes: tuple[Floats, Floats, Ints], a: int, b: int
+) -> bool:  # pragma: no cover  (compiled)
+    """Return whether nothing gets from fix ``a`` to fix ``b`` in the time, even in a straight line."""
+    x, y, time = fixes
+    straight = np.sqrt((x[b] - x[a]) ** 2 + (y[b] - y[a]) ** 2)
+    return bool(straight > farthest(model, float(time[b] - time[a]), candidates.noise[b]))
 
 
 @njit(cache=True, nogil=True)
@@ -216,12 +361,3 @@ def _pass(
         driven += (roads.length[route[r]] - low) * roads.seconds[route[r]] / roads.length[route[r]]
         when = since + (until - since) * (driven / total if total > 0.0 else 1.0)
         leave[r] = enter[r + 1] = when
-
-
-@njit(cache=True, nogil=True)
-def _put(
-    positions: Positions, f: int, place: tuple[int, float, float], probability: float, piece: int
-) -> None:  # pragma: no cover  (compiled)
-    positions.segment[f], positions.along[f], positions.distance[f] = place
-    positions.probability[f] = probability
-    positions.piece[f] = piece
