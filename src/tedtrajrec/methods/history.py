@@ -144,7 +144,8 @@ def make_history(network: RoadNetwork, trips: Trips, *, most_visits: int, worker
 
 
 def _stored(ratio: Floats) -> Ratios:
-    return np.rint(ratio.clip(0, 1) * RATIO).astype(np.uint16)
+    stored: Ratios = np.rint(ratio.clip(0, 1) * RATIO).astype(np.uint16)
+    return stored
 
 
 def index_visits(
@@ -276,4 +277,4 @@ def position_at(history: History, piece: int, time: float) -> tuple[int, int, fl
     if piece + 1 < end and history.high[piece] > history.low[piece]:
         share = (time - history.time[piece]) / (history.time[piece + 1] - history.time[piece])
         low += share * (float(history.high[piece]) - low)
-    return piece, np.int64(history.segment[piece]), low / RATIO
+    return piece, int(history.segment[piece]), low / RATIO

@@ -60,7 +60,11 @@ class Chosen(NamedTuple):
 
 
 class Lookup(Method[LookupConfig]):
-    """Votes of past trips between the same roads, and Route + HMM where there are none (look-up)."""
+    """Votes of past trips between the same roads, and Route + HMM where there are none (look-up).
+
+    Memory: 12 bytes on disk and 25 at work for each step of the training trips and each segment they entered; in
+    recovery, for each thread up to 32 bytes x ``most_visits`` for each candidate of a trip.
+    """
 
     name = "lookup"
     Config = LookupConfig

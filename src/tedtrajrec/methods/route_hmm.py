@@ -188,7 +188,7 @@ class _LinkedMatcher(Matcher):
 
 def _reroute(tracks: Tracks, router: PopularRouter) -> Tracks:
     """Return tracks whose ways between knots are the router's; what stays on one segment stays."""
-    joined = np.concatenate([[False], tracks.piece[1:] == tracks.piece[:-1]])
+    joined = np.diff(tracks.piece, prepend=-1) == 0
     after = np.flatnonzero(joined)
     before = after - 1
     stays = tracks.place[after] == tracks.place[before]

@@ -137,7 +137,7 @@ def collect_votes(
                 if offset[k] + room > len(segment):
                     segment, share, ratio = _longer(segment, room), _longer(share, room), _longer(ratio, room)
                 part = (steps.time[k] - own.time[f]) / (own.time[f + 1] - own.time[f])
-                route = np.int64(steps.segment[k]), steps.ratio[k]
+                route = int(steps.segment[k]), float(steps.ratio[k])
                 offset[k + 1] = _vote(history, voters, part, route, slot, offset[k], segment, share, ratio)
                 k += 1
     return Votes(offset, segment[: offset[-1]].copy(), share[: offset[-1]].copy(), ratio[: offset[-1]].copy())
@@ -215,7 +215,8 @@ def _rarity(fixes: Fixes, passes: Passes, route: float) -> Floats:  # pragma: no
     for f in range(len(fixes.chosen)):
         if fixes.chosen[f] >= 0:
             count[fixes.candidate_offset[f] + fixes.chosen[f]] += route
-    return 1.0 / np.sqrt(count)
+    rarity: Floats = 1.0 / np.sqrt(count)
+    return rarity
 
 
 @njit(cache=True, nogil=True)
@@ -357,7 +358,7 @@ def _vote_at_fix(
         total += forward[c] * backward[c]
     for c in range(first, stop):
         chance = forward[c] * backward[c] / total
-        if chance > LIGHT:
+        if chance > 0.0:
             segment[size], share[size], ratio[size] = fixes.segment[c], chance, fixes.ratio[c]
             size += 1
     return size
