@@ -128,7 +128,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[list[Position]], list[list[f
     return steps, candidates, likelihood, route
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(cases())
 def test_votes_as_counted_chain_by_chain(
     case: tuple[list[int], list[list[Position]], list[list[float]], list[Position]],

@@ -24,7 +24,7 @@ Segments = NDArray[np.int32]
 CUT = 4.0  # a sub-trip whose time differs by more scales than this does not vote
 JUMP = 1e-9  # weight of a transition that nobody made
 PRIOR = 1.0  # passes that every candidate is taken to have had besides
-LIGHT = 1e-5  # a sub-trip whose probability is less does not vote
+LIGHT = 1e-5  # a sub-trip whose probability among all between two fixes is less does not vote
 
 
 class Fixes(NamedTuple):
@@ -285,7 +285,6 @@ def _voters(
         c = fixes.candidate_offset[f] + fixes.chosen[f]
         d = fixes.candidate_offset[f + 1] + fixes.chosen[f + 1]
         chance[-1] = forward[c] * rarity[c] * route * rarity[d] * fixes.likelihood[d] * backward[d]
-        total += chance[-1]
     piece, start, seconds = np.empty(len(chance) - 1, np.int64), np.empty(len(chance) - 1), np.empty(len(chance) - 1)
     n = 0
     for q in range(low, high):
