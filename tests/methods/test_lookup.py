@@ -156,7 +156,7 @@ def test_the_most_voted_segment() -> None:
 
 @pytest.mark.real
 def test_real_trips(chengdu: RoadNetwork, data_dir: Path, peers_dir: Path, tmp_path: Path) -> None:
-    """At least .70 accuracy and .75 F1 on the 828 trips and the fixed draw of the peers."""
+    """At least .75 accuracy and .81 F1 on the 828 trips and the fixed draw of the peers; asked for were .70 and .75."""
     rows = pd.read_csv(data_dir / "chengdu" / "trips.csv.gz")
     number = {key: k for k, key in enumerate(chengdu.source_id.tolist())}
     segment = np.array([number.get(key, -1) for key in rows["edge_id"].fillna(-1).astype(int)], np.int32)
@@ -197,5 +197,5 @@ def test_real_trips(chengdu: RoadNetwork, data_dir: Path, peers_dir: Path, tmp_p
         observed=observed,
     )
     assert metrics.n_unanswered.sum() == 0
-    assert metrics.accuracy.mean() >= 0.70
-    assert metrics.f1.mean() >= 0.75
+    assert metrics.accuracy.mean() >= 0.75
+    assert metrics.f1.mean() >= 0.81
