@@ -36,7 +36,9 @@ class Recorded(Generic[I, O]):
         """Return the function of inputs that are on the CPU or on the device."""
         shapes = tuple(part.shape for part in inputs)
         if shapes not in self._records:
+            random = torch.cuda.get_rng_state(self._device)
             self._records[shapes] = self._record(inputs)
+            torch.cuda.set_rng_state(random, self._device)  # a first call draws what a later one would
         graph, static, outputs = self._records[shapes]
         for place, value in zip(static, inputs, strict=True):
             place.copy_(value, non_blocking=True)
