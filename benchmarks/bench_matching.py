@@ -1,6 +1,6 @@
 """Accuracy and speed of the map matcher: porto500 and the Kubicka tracks with their given scripts, beside fastmm.
 
-    python benchmarks/bench_matching.py [--data FOLDER] [--fastmm SITE_PACKAGES] [--only porto500 kubicka extract]
+    python benchmarks/bench_matching.py [--data FOLDER] [--fastmm SITE_PACKAGES] [--only porto500 kubicka chengdu ...]
 
 fastmm is run where it can be imported; ``--fastmm`` names the site-packages folder of an environment that has it. One
 process and one thread, process time of the match calls alone. Kubicka networks name no speed, so that 130 km/h stands
@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import importlib
 import itertools
+import json
 import os
 import resource
 import shutil
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher
@@ -221,30 +223,103 @@ def run_kubicka(fastmm: Any) -> None:  # noqa: ANN401
         with tempfile.TemporaryDirectory() as folder:
             prepare, match = fastmm_functions(fastmm, folder)
             rows["fastmm"] = kubicka.evaluate(match, "fastmm", tracks, prepare=prepare, cases=cases, out=False)
+    print("Kubicka, route mismatch in %; routes that are not one chain, and those of them that were not reported so")
+    print(f"{'':8}{'interval':>9}{'total':>8}{'median':>8}{'routes':>8}{'broken':>8}{'unreported':>12}{'fixes/s':>10}")
     for name, found in rows.items():
-        kubicka.summary(found, name)
+        for step in kubicka.INTERVALS:
+            chosen = [row for row in found if row["T"] == step]
+            mismatch = _by_track(chosen)
+            broken = sum(row["breaks"] > 0 for row in chosen)
+            unreported = sum(row["breaks"] > max(row["parts"] - 1, 0) for row in chosen)
+            speed = sum(row["n"] for row in chosen) / sum(row["cpu"] for row in chosen)
+            total, median = mismatch[:, 0].sum() / mismatch[:, 1].sum(), np.median(mismatch[:, 0] / mismatch[:, 1])
+            print(
+                f"{name:8}{step:7} s{100 * total:8.2f}{100 * median:8.2f}{len(chosen):8}{broken:8}{unreported:12}"
+                f"{speed:10,.0f}"
+            )
         errors = {row["error"] for row in found if row["error"]}
-        unreported = sum(row["breaks"] > row["parts"] - 1 for row in found)
-        print(f"{name}: {unreported} routes broken more often than reported; errors {errors or 'none'}")
+        if errors:
+            print(f"{name}: {errors}")
     if fastmm:
         for step in kubicka.INTERVALS:
             low, middle, high = _paired(rows["ours"], rows["fastmm"], step)
             print(f"{step:4} s: ours minus fastmm {100 * middle:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f})")
 
 
+def _by_track(rows: list[dict[str, Any]]) -> NDArray[np.float64]:
+    """Return metres of mismatch and of true route for each track."""
+    tracks = sorted({row["tid"] for row in rows})
+    table = np.zeros((len(tracks), 2))
+    for row in rows:
+        table[tracks.index(row["tid"])] += row["err"], row["truth"]
+    return table
+
+
 def _paired(ours: list[dict[str, Any]], other: list[dict[str, Any]], step: int) -> tuple[float, float, float]:
     """Return 2.5 %, the value itself and 97.5 % of the difference in total mismatch, tracks drawn with replacement."""
-    tracks = sorted({row["tid"] for row in ours})
-    table = np.zeros((len(tracks), 3))
-    for column, rows in enumerate((ours, other)):
-        for row in rows:
-            if row["T"] == step:
-                table[tracks.index(row["tid"]), column] += row["err"]
-                table[tracks.index(row["tid"]), 2] += row["truth"] / 2
-    draws = np.random.default_rng(1).integers(len(tracks), size=(10_000, len(tracks)))
+    mine, theirs = (_by_track([row for row in rows if row["T"] == step]) for rows in (ours, other))
+    table = np.column_stack([mine[:, 0] - theirs[:, 0], mine[:, 1]])
+    draws = np.random.default_rng(1).integers(len(table), size=(10_000, len(table)))
     sums = table[draws].sum(axis=1)
-    low, high = np.quantile((sums[:, 0] - sums[:, 1]) / sums[:, 2], [0.025, 0.975])
-    return float(low), float((table[:, 0] - table[:, 1]).sum() / table[:, 2].sum()), float(high)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], [0.025, 0.975])
+    total = table.sum(axis=0)
+    return float(low), float(total[0] / total[1]), float(high)
+
+
+# ---------------------------------------------------------------------- Chengdu
+
+
+def run_chengdu(data: Path) -> None:
+    """Print how many observed fixes of the 828 sparse Chengdu trips are on the published segment, and what the rest is.
+
+    The published segments are another group's matching of the dense trips on a map that lacks links.
+    """
+    network = RoadNetwork.from_table(data / "chengdu" / "network.geojson.gz")
+    drawn = json.loads((data.parent / "peers" / "chengdu828.json").read_text())["trips"]
+    rows = pd.read_csv(data / "chengdu" / "trips.csv.gz")
+    rows = rows[rows.traj_id.isin(drawn.keys())]
+    number = rows.groupby("traj_id").cumcount()
+    last = number == rows.groupby("traj_id").traj_id.transform("size") - 1
+    keeps = {
+        keep: pd.MultiIndex.from_arrays([rows.traj_id, number]).isin(
+            [(trip, k) for trip, kept in drawn.items() for k in kept[keep]]
+        )
+        for keep in ("1/8", "1/16")
+    }
+    keeps["every 8th"] = ((number % 8 == 0) | last).to_numpy()
+    segment_of = dict(zip(network.source_id.tolist(), range(len(network)), strict=True))
+    print(
+        "Chengdu, observed fixes: share on the published segment, against it (over 90 degrees), next to it, elsewhere"
+    )
+    for keep, kept in keeps.items():
+        seen = rows[kept]
+        true = np.array([segment_of[int(edge)] for edge in seen.edge_id])
+        trips = Trips.from_columns(
+            seen.traj_id.to_numpy(str), seen.timestamp, seen.lon, seen.lat, segment=true, ratio=seen.ratio
+        )
+        matched = Matcher(network).match(trips, workers=1)
+        right = matched.segment == trips.segment
+        found = matched.segment >= 0
+        turn = np.zeros(len(right))
+        turn[found] = _heading(network, matched.segment[found], matched.ratio[found])
+        turn -= _heading(network, trips.segment, trips.ratio)
+        against = found & ~right & (np.cos(turn) < 0)
+        next_to = (network.seg_to[matched.segment] == network.seg_from[trips.segment]) | (
+            network.seg_from[matched.segment] == network.seg_to[trips.segment]
+        )
+        next_to &= found & ~right & ~against
+        other = found & ~right & ~against & ~next_to
+        print(
+            f"{keep:>10}: {right.mean():.4f}, {against.mean():.4f}, {next_to.mean():.4f}, {other.mean():.4f}, "
+            f"unmatched {1 - found.mean():.4f}; {len(matched.piece_ends) - len(trips)} breaks in {len(trips)} trips"
+        )
+
+
+def _heading(network: RoadNetwork, segment: Any, ratio: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    """Return the direction of the road at positions, in radians."""
+    ends = (network.plane.to_xy(*network.point_at(segment, np.clip(ratio + d, 0, 1))) for d in (-0.01, 0.01))
+    (x0, y0), (x1, y1) = ends
+    return np.arctan2(y1 - y0, x1 - x0)
 
 
 # ---------------------------------------------------------------------- Porto extract
@@ -277,7 +352,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--fastmm", type=Path, help="site-packages folder that has fastmm")
-    parser.add_argument("--only", nargs="*", default=["porto500", "kubicka", "extract"])
+    parser.add_argument("--only", nargs="*", default=["porto500", "kubicka", "chengdu", "extract"])
     arguments = parser.parse_args()
     peers = arguments.data.parent / "peers"
     sys.path.insert(0, str(peers))
@@ -292,6 +367,8 @@ def main() -> None:
         run_porto500(peers, fastmm)
     if "kubicka" in arguments.only:
         run_kubicka(fastmm)
+    if "chengdu" in arguments.only:
+        run_chengdu(arguments.data)
     if "extract" in arguments.only:
         run_extract(arguments.data)
 

@@ -149,9 +149,11 @@ def run_truth(network: RoadNetwork, config: SimulationConfig, n_trips: int, nois
         fine = simulate_trips(
             network, trips=n_trips, step_s=FINE_S, seed=1, config=dataclasses.replace(config, noise=white)
         )
-        routes = routes or true_routes(network, fine, every)  # the noise does not change the truth
         number = np.arange(fine.n_fixes) - fine.offsets[fine.trip_of_fix]
         trips = fine.keep_fixes(number % every == 0)
+        if routes is None:  # the noise does not change the truth; what comes after the last fix does not count
+            last = (fine.lengths - 1) // every * every
+            routes = true_routes(network, fine.keep_fixes(number <= last[fine.trip_of_fix]), every)
         matched = matcher.match(trips)
         ours = np.mean(matched.segment == trips.segment)
         given = np.mean(on_true_route(network, trips, routes, NEAR * noise) == trips.segment)

@@ -146,6 +146,50 @@ def test_no_route_is_reported() -> None:
     assert [ENDS[e] for e in matched.piece_ends] == ["no_route", "no_route", "end_of_trip"]
 
 
+def test_every_fix_of_a_missing_road_has_a_place() -> None:
+    # The street has been made one-way since: 100 m every 15 s the wrong way, and no way round.
+    one_way = make_grid(columns=6, rows=1, one_way_row=0)
+    matched = match_trips(trip([(15 * i, 480 - 100 * i, 2) for i in range(5)]), one_way, EXACT)
+    assert matched.segment.tolist() == [segment_between(one_way, (c, 0), (c + 1, 0)) for c in (4, 3, 2, 1, 0)]
+    assert [ENDS[e] for e in matched.piece_ends] == ["no_route"] * 4 + ["end_of_trip"]
+    assert matched.distance_m.max() < 3
+
+
+def test_a_break_is_paid_once_and_the_fixes_around_it_stay(tiny_city: RoadNetwork) -> None:
+    # Two rows of a grid, 400 m apart, with 15 s between them: no road is that short.
+    here = [(15 * i, 20 + 100 * i, 2) for i in range(4)]
+    there = [(15 * (4 + i), 390 - 100 * i, 402) for i in range(4)]
+    matched = match_trips(trip([*here, *there]), tiny_city, EXACT)
+    assert [ENDS[e] for e in matched.piece_ends] == ["no_route", "end_of_trip"]
+    assert matched.piece.tolist() == [0] * 4 + [1] * 4
+    assert matched.distance_m.max() < 3
+    assert is_drivable(tiny_city, matched)
+
+
+def test_a_fix_that_fits_nowhere_is_left_out(tiny_city: RoadNetwork) -> None:
+    fixes = [(15 * i, 20 + 100 * i, 0.0) for i in range(5)]
+    fixes[2] = (30, 220, 500)
+    # It stays a moment at the wrong place.
+    fixes.insert(3, (33, 222, 500))
+    matched = match_trips(trip(fixes), tiny_city, EXACT)
+    assert [STATUS[s] for s in matched.status] == ["matched"] * 2 + ["no_route"] * 2 + ["matched"] * 2
+    assert matched.segment[2:4].tolist() == [-1, -1]
+    assert matched.probability[2:4].tolist() == [0, 0]
+    assert [ENDS[e] for e in matched.piece_ends] == ["end_of_trip"]
+    assert matched.route(0).tolist() == path(tiny_city, *[(c, 0) for c in range(6)])[:5]
+
+
+def test_who_waits_before_a_crossing_is_before_it(tiny_city: RoadNetwork) -> None:
+    # 8 m before the crossing at 200 m; noise of 5 m carries single fixes past it.
+    rng = np.random.default_rng(3)
+    waiting = [(20 + 5 * i, 192 + rng.normal(0, 5), rng.normal(0, 5)) for i in range(12)]
+    assert max(x for _, x, _ in waiting) > 199
+    matched = match_trips(trip([(0, 20, 0), *waiting, (95, 290, 0)]), tiny_city, EXACT)
+    before = segment_between(tiny_city, (1, 0), (2, 0))
+    assert (matched.segment[1:13] == before).all()
+    np.testing.assert_allclose(matched.ratio[4:10], 0.92, atol=0.05)
+
+
 def test_a_long_gap_breaks_the_trip(tiny_city: RoadNetwork) -> None:
     matched = match_trips(trip([(0, 20, 0), (10, 110, 0), (9000, 120, 0), (9010, 210, 0)]), tiny_city, EXACT)
     assert [ENDS[e] for e in matched.piece_ends] == ["long_gap", "end_of_trip"]

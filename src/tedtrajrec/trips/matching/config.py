@@ -42,13 +42,13 @@ class MatchConfig:
     stand: float = 6.0  # how far back counts as standing still, in noise_m
     fast: float = 0.8  # free-flow time over elapsed time from where on a route becomes improbable
     fast_weight: float = 8.0  # nats x (excess over fast)²
-    slow_weight: float = 0.5  # nats for each e-fold
+    slow_weight: float = 0.5  # nats for each e-fold that it is slower, up to two
     too_fast: float = 3.0  # from where on it is barred
     top_speed_mps: float = 70.0  # barred beyond, whatever the network says
 
     # Where the chain breaks
-    break_cost: float = 24.0  # nats; for this the map may lack the road between two fixes
-    skip_cost: float = 24.0  # nats; for this a fix may be left out
+    break_cost: float = 20.0  # nats; for this no known route may lead from one fix to the next
+    skip_cost: float = 24.0  # nats; for this a fix may be left out: more than a break, less than one there and one back
     most_skipped: int = 5  # fixes in a row that may be left out because they do not fit
     longest_gap_s: float = 1800.0  # no route is sought over longer gaps
     longest_detour_m: float = 3000.0  # where no likely route leads on: routes of twice the distance and this are tried
@@ -72,7 +72,17 @@ class MatchConfig:
         for name in ("noise_m", "radius_m"):
             value = getattr(self, name)
             _require(value is None or 0 < value < math.inf, f"{name} must be positive and finite, or left out")
-        not_negative = ("drift_s", "thin", "detour_mps", "detour_share", "u_turn_m", "stand", "fast", "fast_weight")
+        not_negative = (
+            "drift_s",
+            "thin",
+            "detour_mps",
+            "detour_share",
+            "u_turn_m",
+            "stand",
+            "fast",
+            "fast_weight",
+            "slow_weight",
+        )
         for name in (*not_negative, "most_skipped", "longest_detour_m"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.most_noise_m >= self.least_noise_m, "most_noise_m must not be below least_noise_m")

@@ -252,7 +252,7 @@ def smooth(candidates: Candidates, lattice: Lattice) -> tuple[Floats, Ints]:  # 
             chosen[n] = first + np.argmax(lattice.score[first:last])
             goal = n
         for c in range(first, last):
-            probability[c] = lattice.share[c] * behind[c]
+            probability[c] = min(lattice.share[c] * behind[c], 1.0)
         if chosen[n] >= 0 and probability[chosen[n]] == 0.0:  # underflow
             probability[chosen[n]] = 1.0
         if lattice.before[n] < 0:

@@ -2,14 +2,14 @@
 
 The log-weight of a transition is
 
-    - |route - straight| / scale  -  fast_weight x max(0, seconds / elapsed - fast)²
+    - |route - straight| / scale
+    - fast_weight x max(0, pace - fast)² - slow_weight x min(log max(1, fast / pace), 2)
     scale = detour_m + min(detour_mps x elapsed, detour_share x straight)
 
-where seconds is the free-flow time of the route; but never below ``- break_cost``, for which a road that the map lacks
-may lead from anywhere to anywhere. A route may also come from a fix before the last
-one: what lies between is left out, for ``skip_cost`` each. Only candidates within ``reach`` nats of the best one are
-continued, best first, and a route is sought no further than it could still come within ``reach`` of what is already
-reached.
+where pace is the free-flow time of the route over the elapsed one; but never below ``- break_cost``, for which a road
+that the map lacks may lead from anywhere to anywhere. A route may also come from a fix before the last one: what lies
+between is left out, for ``skip_cost`` each. Only candidates within ``reach`` nats of the best one are continued, best
+first, and a route is sought no further than it could still come within ``reach`` of what is already reached.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MATCHED, FOLLOWED, OFF_MAP, NO_ROUTE, TOO_FAST = range(5)  # status of a fix; th
 
 STAND, FREE, NEVER = range(3)
 
+SLOWEST = 2.0  # e-folds below ``fast`` from where on slower is no less likely: who is that slow stands
 SLOW = 1.1  # routes are sought up to this many times the cost of an average metre
 RIVAL = 3.0  # nats; a way to a candidate that is less likely than another by more is neglected
 FIRST_LOOK = 3.0  # nats
@@ -248,8 +249,8 @@ def connect(
                 log_weight = -abs(metres[j] - straight) / scale
                 if pace > model.fast:
                     log_weight -= model.fast_weight * (pace - model.fast) ** 2
-                elif model.slow_weight > 0.0:
-                    log_weight -= model.slow_weight * min(np.log(1.0 / max(pace, 1e-9)), 2.0)
+                elif pace < model.fast:
+                    log_weight -= model.slow_weight * min(np.log(model.fast / max(pace, 1e-9)), SLOWEST)
                 work.log_weight[k, j] = max(log_weight, unknown)
                 if value[k] + log_weight > reached[j]:
                     reached[j] = value[k] + log_weight
