@@ -25,7 +25,7 @@ from tedtrajrec.data.dataset import SPLITS, Dataset
 from tedtrajrec.data.prepare import PrepareConfig, TruthConfig, prepare_dataset
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.match import match_trips
+from tedtrajrec.trips.match import match
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips, concat_trips
 from tedtrajrec.trips.writers import write_trips
@@ -141,7 +141,7 @@ def project(network: RoadNetwork, trips: Trips, true_routes: list[list[int]]) ->
 
 def compare_routes(network: RoadNetwork, trips: Trips, true_routes: list[list[int]]) -> tuple[float, float]:
     """Return recall and precision of the matched routes by length of segments."""
-    matched = match_trips(trips, network, CONFIG.match)
+    matched = match(trips, network, CONFIG.match)
     both = true = found = 0.0
     for trip, route in enumerate(true_routes):
         pieces = range(matched.piece_offsets[trip], matched.piece_offsets[trip + 1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.match import match_trips
+from tedtrajrec.trips.match import match
 from tedtrajrec.trips.table import Trips
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -55,8 +55,8 @@ def test_fixes_on_the_true_route(tiny_city: RoadNetwork, corner: tuple[list[int]
 def test_overlap(tiny_city: RoadNetwork, corner: tuple[list[int], Trips]) -> None:
     _, trips = corner
     routes = bench_truth.true_routes(tiny_city, trips)
-    assert bench_truth.route_overlap(tiny_city, routes, match_trips(trips, tiny_city)) == pytest.approx((1.0, 1.0))
+    assert bench_truth.route_overlap(tiny_city, routes, match(trips, tiny_city)) == pytest.approx((1.0, 1.0))
     half = trips.keep_fixes(np.arange(5) < 3)
-    recall, precision = bench_truth.route_overlap(tiny_city, routes, match_trips(half, tiny_city))
+    recall, precision = bench_truth.route_overlap(tiny_city, routes, match(half, tiny_city))
     assert recall == pytest.approx(0.5, abs=0.01)
     assert precision == pytest.approx(1.0)

@@ -10,7 +10,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.experiments import hmm_interval
 from tedtrajrec.experiments.hmm_interval import PAPER, format_rows, keep_every, main, run
 from tedtrajrec.experiments.hmm_interval_plot import plot_rows
-from tedtrajrec.trips.match import MatchConfig, match_trips
+from tedtrajrec.trips.match import MatchConfig, match
 from tedtrajrec.trips.table import Trips, as_text
 from tests.conftest import make_grid
 from tests.evaluation.walks import STEP_S, walk_dataset, walk_trips
@@ -54,7 +54,7 @@ def test_every_kth_step_is_kept_from_the_first_on(lengths, k, seed):
 def test_accuracy_is_per_trip_then_the_mean(dataset, city, trips):
     (row,) = run(dataset, [4 * STEP_S], ["nk09"])
     kept = keep_every(trips, 4)
-    found = match_trips(kept, city, MatchConfig.preset("nk09"))
+    found = match(kept, city, MatchConfig.preset("nk09"))
     known = kept.segment >= 0
     right = [
         (found.segment == kept.segment)[a:b][known[a:b]].mean()

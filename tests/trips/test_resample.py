@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tedtrajrec.network.synthetic import synthetic_city
-from tedtrajrec.trips.match import MatchConfig, Matched, match_trips
+from tedtrajrec.trips.match import MatchConfig, Matched, match
 from tedtrajrec.trips.resample import Tracks, positions_on_routes, positions_on_tracks, tracks_along, tracks_of
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
@@ -33,7 +33,7 @@ def city() -> RoadNetwork:
 @pytest.fixture(scope="module")
 def simulated(city: RoadNetwork) -> tuple[Trips, Matched]:
     trips = simulate_trips(city, trips=60, step_s=5, seed=3)
-    return trips, match_trips(trips, city)
+    return trips, match(trips, city)
 
 
 def at(
@@ -47,7 +47,7 @@ def at(
 
 def test_constant_speed_between_fixes(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 50, 0), (20, 250, 0), (30, 301, 0)])
-    matched = match_trips(trips, tiny_city, EXACT)
+    matched = match(trips, tiny_city, EXACT)
     a, b, c, d = path(tiny_city, (0, 0), (1, 0), (2, 0), (3, 0), (4, 0))
     assert at(trips, matched, tiny_city, -1, 0, 2.5, 10, 19, 20, 25, 30, 30.5) == [
         (-1, None),
@@ -64,7 +64,7 @@ def test_constant_speed_between_fixes(tiny_city: RoadNetwork) -> None:
 
 def test_a_dear_segment_takes_longer(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 0.1, 0), (30, 199.9, 0)])
-    matched = match_trips(trips, tiny_city, EXACT)
+    matched = match(trips, tiny_city, EXACT)
     a, b = path(tiny_city, (0, 0), (1, 0), (2, 0))
     cost = np.ones(tiny_city.n_segments)
     cost[a] = 2.0
@@ -78,7 +78,7 @@ def test_nothing_in_a_break() -> None:
     network = make_grid(columns=30, rows=2, one_way_row=None)
     # The second half starts far beyond what can be driven in 15 s.
     trips = trip([(0, 50, 0), (15, 150, 0), (30, 2550, 0), (45, 2650, 0)])
-    matched = match_trips(trips, network, EXACT)
+    matched = match(trips, network, EXACT)
     assert len(matched.piece_ends) == 2
     found = at(trips, matched, network, 7, 15, 22, 30, 37)
     assert [s for s, _ in found][2] == -1
@@ -88,7 +88,7 @@ def test_nothing_in_a_break() -> None:
 def test_a_loop_drives_its_first_segment_twice(tiny_city: RoadNetwork) -> None:
     fixes = [(0, 80, 0), (20, 100, 80), (40, 20, 100), (60, 0, 20), (80, 20, 0), (100, 140, 0)]
     trips = trip(fixes)
-    matched = match_trips(trips, tiny_city, EXACT)
+    matched = match(trips, tiny_city, EXACT)
     loop = path(tiny_city, (0, 0), (1, 0), (1, 1), (0, 1), (0, 0), (1, 0), (2, 0))
     assert matched.route(0).tolist() == loop
     assert tracks_of(trips, matched).place.tolist() == [0, 1, 2, 3, 4, 5]
@@ -98,7 +98,7 @@ def test_a_loop_drives_its_first_segment_twice(tiny_city: RoadNetwork) -> None:
 def test_round_the_block_in_one_gap() -> None:
     network = make_grid(spacing_m=300.0)
     trips = trip([(0, 240, 600), (160, 60, 600)])  # on the street that runs east only
-    matched = match_trips(trips, network, dataclasses.replace(EXACT, backwards="never"))
+    matched = match(trips, network, dataclasses.replace(EXACT, backwards="never"))
     route = matched.route(0).tolist()
     assert len(route) == 5
     assert route[0] == route[4] == path(network, (0, 2), (1, 2))[0]
@@ -108,7 +108,7 @@ def test_round_the_block_in_one_gap() -> None:
 
 def test_small_steps_back_are_followed(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 20, 0), (10, 60, 0), (20, 55, 0), (30, 58, 0), (40, 120, 0)])
-    matched = match_trips(trips, tiny_city, dataclasses.replace(EXACT, thin=0.0, backwards="free"))
+    matched = match(trips, tiny_city, dataclasses.replace(EXACT, thin=0.0, backwards="free"))
     a, b = path(tiny_city, (0, 0), (1, 0), (2, 0))
     assert at(trips, matched, tiny_city, 10, 15, 20, 25, 30, 40) == [
         (a, 0.6),
@@ -122,7 +122,7 @@ def test_small_steps_back_are_followed(tiny_city: RoadNetwork) -> None:
 
 def test_of_fixes_at_one_time_the_first_counts(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 20, 0), (10, 60, 0), (10, 75, 0), (20, 90, 0)])
-    matched = match_trips(trips, tiny_city, EXACT)
+    matched = match(trips, tiny_city, EXACT)
     assert at(trips, matched, tiny_city, 10)[0][1] == pytest.approx(0.6, abs=0.001)
 
 
@@ -191,7 +191,7 @@ def test_agrees_with_a_naive_reading(city: RoadNetwork, simulated: tuple[Trips, 
     one = trips.select([which])
     keep = data.draw(st.lists(st.booleans(), min_size=one.n_fixes, max_size=one.n_fixes).filter(any))
     sparse = one.keep_fixes(np.array(keep))
-    matched = match_trips(sparse, city)
+    matched = match(sparse, city)
     tracks = tracks_of(sparse, matched)
     cost = np.random.default_rng(data.draw(st.integers(0, 99))).uniform(0.1, 3, city.n_segments)
     span = int(one.time[-1] - one.time[0])
@@ -227,7 +227,7 @@ def test_tracks_along_given_routes(tiny_city: RoadNetwork) -> None:
 
 def test_bad_questions(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 50, 0), (20, 250, 0)])
-    matched = match_trips(trips, tiny_city, EXACT)
+    matched = match(trips, tiny_city, EXACT)
     tracks = tracks_of(trips, matched)
     with pytest.raises(ValueError, match="must not fall"):
         positions_on_tracks(tiny_city, tracks, [0, 2], [START + 1, START])

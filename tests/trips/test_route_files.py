@@ -9,7 +9,7 @@ import shapely
 from tedtrajrec.errors import OutputError
 from tedtrajrec.network import polylines
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.match import ENDS, MatchConfig, match_trips
+from tedtrajrec.trips.match import ENDS, MatchConfig, match
 from tedtrajrec.trips.route_files import RouteWriter, route_table
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips, as_text
@@ -39,7 +39,7 @@ def driven():
     lon = trips.lon.copy()
     lon[trips.offsets[:20] + 5] += 1.0  # far off the map: trips are cut in two
     trips = trips.replace(lon=lon)
-    return network, trips, match_trips(trips, network, MatchConfig(most_skipped=0))
+    return network, trips, match(trips, network, MatchConfig(most_skipped=0))
 
 
 def line_of(network, route, begin, end):
@@ -87,7 +87,7 @@ def test_one_row_for_each_piece(driven):
 @pytest.mark.real
 def test_geometries_of_bent_segments(porto):
     trips = simulate_trips(porto, trips=30, seed=1).replace(segment=None, ratio=None)
-    found = match_trips(trips, porto)
+    found = match(trips, porto)
     rows = pl.DataFrame(route_table(porto, trips, found))
     for shape, length in zip(shapely.from_wkb(rows["geometry"].to_numpy()), rows["length_m"], strict=True):
         points = shapely.get_coordinates(shape)
@@ -98,7 +98,7 @@ def test_geometries_of_bent_segments(porto):
 
 def test_a_piece_of_one_fix_and_one_that_goes_back(tiny_city):
     trips = trips_of(tiny_city, [[(0, 0.25)], [(0, 0.8), (0, 0.5)], [(0, 0.1), (0, 0.9)]])
-    found = match_trips(trips, tiny_city, MatchConfig.preset("song12"))
+    found = match(trips, tiny_city, MatchConfig.preset("song12"))
     assert found.segment.tolist() == [0] * 5
     rows = pl.DataFrame(route_table(tiny_city, trips, found))
     shapes = shapely.from_wkb(rows["geometry"].to_numpy())
@@ -123,7 +123,7 @@ def test_going_back_passes_the_vertices_in_turn():
         geom_lat=lat,
     )
     trips = trips_of(bent, [[(0, 0.95), (0, 0.05)]])
-    found = match_trips(trips, bent, MatchConfig.preset("song12"))
+    found = match(trips, bent, MatchConfig.preset("song12"))
     (shape,) = shapely.from_wkb(route_table(bent, trips, found)["geometry"].to_numpy())
     points = shapely.get_coordinates(shape)
     assert len(points) == 4
@@ -148,7 +148,7 @@ def chunks(driven, n=4):
     network, trips, _ = driven
     for part in np.array_split(np.arange(len(trips)), n):
         chosen = trips.select(part)
-        yield chosen, match_trips(chosen, network, MatchConfig(most_skipped=0))
+        yield chosen, match(chosen, network, MatchConfig(most_skipped=0))
 
 
 def test_chunks_do_not_matter(tmp_path, driven):
@@ -196,7 +196,7 @@ def test_no_routes(tmp_path, tiny_city, ending):
     trips = trips_of(tiny_city, [[(0, 0.5), (0, 0.6)]])
     far = trips.replace(lat=trips.lat + 1)
     with RouteWriter(path, tiny_city) as writer:
-        writer.write(far, match_trips(far, tiny_city))
+        writer.write(far, match(far, tiny_city))
     assert writer.pieces == 0
     if ending == "geojson":
         assert json.loads(path.read_text())["features"] == []

@@ -26,7 +26,7 @@ from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_candida
 from tedtrajrec.trips.matching.ways import Scratch, new_roads, new_scratch
 from tedtrajrec.trips.table import Trips
 
-__all__ = ["ENDS", "PRESETS", "STATUS", "MatchConfig", "Matched", "Matcher", "match_trips"]
+__all__ = ["ENDS", "PRESETS", "STATUS", "MatchConfig", "Matched", "Matcher", "match"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -185,7 +185,7 @@ class Matcher:
         )
 
 
-def match_trips(
+def match(
     trips: Trips,
     network: RoadNetwork,
     config: MatchConfig | None = None,

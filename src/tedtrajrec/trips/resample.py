@@ -57,7 +57,7 @@ def positions_on_routes(
     network
         The network of the routes.
     trips, matched
-        The trips and what :func:`~tedtrajrec.trips.match.match_trips` returned for them.
+        The trips and what :func:`~tedtrajrec.trips.match.match` returned for them.
     at_offsets
         Times of trip ``i`` are ``at_offsets[i]:at_offsets[i + 1]`` [T+1].
     at_time
