@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from tedtrajrec import __version__
 from tedtrajrec.cli import DEMO, main
+from tedtrajrec.methods.registry import METHODS
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.readers import read_trips
 
@@ -24,7 +26,8 @@ def run(words, capsys):
 
 def test_version_and_help(capsys):
     assert run("--version", capsys).strip() == f"tedtrajrec {__version__}"
-    for verb in ("network build", "network info", "network plot", "simulate", "clean", "match", "thin", "plot", "demo"):
+    verbs = ("network build", "network info", "network plot", "simulate", "clean", "match", "thin", "plot", "demo")
+    for verb in (*verbs, "prepare", "data info", "data pack", "data unpack", "methods", "train", "evaluate"):
         assert "Usage" in run(f"{verb} --help", capsys)
 
 
@@ -41,11 +44,17 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
         assert f"$ tedtrajrec {line.format(tmp_path / 'demo')}" in out
     made = {path.name for path in (tmp_path / "demo").iterdir()}
     assert made == {
-        "network.npz", "network.png", "trips.parquet", "clean.parquet", "rejects.csv", "sparse.csv", "trips.png",
+        "network.npz", "network.png", "trips.parquet", "sparse.csv", "matched.parquet", "routes.geojson", "dataset",
+        "pictures", "metrics", "trips.png",
     }  # fmt: skip
-    dense, sparse = read_trips(tmp_path / "demo" / "clean.parquet"), read_trips(tmp_path / "demo" / "sparse.csv")
+    dense, sparse = read_trips(tmp_path / "demo" / "trips.parquet"), read_trips(tmp_path / "demo" / "sparse.csv")
     assert dense.traj_id.tolist() == sparse.traj_id.tolist()
     assert (sparse.lengths == 2 + (dense.lengths - 2) // 8).all()
+    accuracy = {}
+    for folder in (tmp_path / "demo" / "metrics").iterdir():
+        result = json.loads((folder / "metrics.json").read_text())
+        accuracy[result["method"]] = result["metrics"]["accuracy"]
+    assert accuracy["linear_hmm"] < min(accuracy["route_hmm"], accuracy["lookup"])
     assert (tmp_path / "demo" / "trips.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -141,3 +150,24 @@ def test_kernels_find_room_where_neither_package_nor_home_can_be_written(monkeyp
     assert os.environ["NUMBA_CACHE_DIR"] == folder
     remove(folder)
     assert not Path(folder).exists()
+
+
+def test_a_dataset_is_packed_and_unpacked(tmp_path, capsys):
+    run(f"network build synthetic -o {tmp_path}/n.npz", capsys)
+    run(f"simulate --network {tmp_path}/n.npz --trips 40 --seed 3 -o {tmp_path}/t.parquet", capsys)
+    prepare = f"prepare {tmp_path}/t.parquet --network {tmp_path}/n.npz --timezone Europe/Lisbon -o {tmp_path}/d"
+    assert "train" in run(f"{prepare} --set split.seed=2", capsys)
+    assert "MB" in run(f"data pack {tmp_path}/d -o {tmp_path}/d.pack", capsys)
+    assert "Dataset" in run(f"data unpack {tmp_path}/d.pack -o {tmp_path}/again", capsys)
+    figures = run(f"data info {tmp_path}/again", capsys)
+    assert figures == run(f"data info {tmp_path}/d", capsys)
+    with pytest.raises(SystemExit) as stop:
+        main(f"evaluate tedtrajrec {tmp_path}/d".split())
+    assert stop.value.code == 2
+    assert "must be trained first" in capsys.readouterr().err
+
+
+def test_methods_are_listed(capsys):
+    lines = run("methods", capsys).splitlines()
+    assert [line.split()[0] for line in lines] == list(METHODS)
+    assert all(len(line.split()) > 4 for line in lines)
