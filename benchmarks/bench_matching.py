@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher
@@ -36,6 +37,8 @@ from tedtrajrec.trips.table import Trips
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 LEVELS = ("100", "25", "12")
+FASTMM_AROUND_M = 1500.0
+FASTMM_GAP_M = 4500.0
 FASTMM = {"max_candidates": 8, "candidate_search_radius": 50.0, "gps_error": 10.0}
 MatchTrack = Callable[[Any, Any, Any, Any, Any, float], tuple[list[int], Any]]
 
@@ -177,10 +180,13 @@ def fastmm_functions(fastmm: Any, folder: str) -> tuple[Callable[[Any], Any], Ma
     """Return prepare and match of fastmm for the given script."""
 
     def prepare(net: Any) -> Any:  # noqa: ANN401
-        # Arcs are joined to chains between junctions: its table of node pairs would not fit otherwise.
+        # Arcs are joined to chains between junctions, and what is far from the track is left out: its table of node
+        # pairs would not fit otherwise.
         roads = fastmm.Network()
         chains: list[tuple[Any, Any]] = []  # arcs of each edge, and metres to their ends
-        for nodes, two_way in net.chains():
+        track = np.column_stack(net.xy(net.track[:, 0], net.track[:, 1]))
+        near = cKDTree(track).query(np.column_stack([net.x, net.y]), distance_upper_bound=FASTMM_AROUND_M)[0] < np.inf
+        for nodes, two_way in net.chains(near):
             for line in (nodes, nodes[::-1]) if two_way else (nodes,):
                 roads.add_edge(len(chains), line[0], line[-1], [(net.x[n], net.y[n]) for n in line])
                 arcs = np.array([net.id[pair] for pair in itertools.pairwise(line)])
@@ -188,12 +194,12 @@ def fastmm_functions(fastmm: Any, folder: str) -> tuple[Callable[[Any], Any], Ma
                 chains.append((arcs, np.concatenate([[0.0], np.cumsum(piece)])))
         roads.finalize()
         matcher = fastmm.FastMapMatch(
-            roads, fastmm.TransitionMode.SHORTEST, max_distance_between_candidates=6000.0, cache_dir=folder
+            roads, fastmm.TransitionMode.SHORTEST, max_distance_between_candidates=FASTMM_GAP_M, cache_dir=folder
         )
-        return matcher, chains
+        return matcher, chains, roads  # which the matcher reads but does not keep
 
     def match(context: Any, net: Any, lon: Any, lat: Any, t: Any, step: float) -> tuple[list[int], Any]:  # noqa: ANN401, ARG001
-        matcher, chains = context
+        matcher, chains, _ = context
         x, y = net.xy(lon, lat)
         trajectory = fastmm.Trajectory.from_xyt_tuples(list(zip(x, y, t, strict=True)))
         start = time.process_time()
