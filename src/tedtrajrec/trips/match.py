@@ -138,7 +138,7 @@ class Matcher:
         try:
             scratch = self._scratch.pop()
         except IndexError:
-            scratch = new_scratch(self.network.n_segments, len(self.network.succ))
+            scratch = new_scratch(self.network.n_segments)
         places = at_x, at_y, fixes[2]
         chain = lattice.build_lattice(self._roads, scratch, self._model, found, places, offsets, used, positions.status)
         probability, chosen = lattice.smooth(found, chain)

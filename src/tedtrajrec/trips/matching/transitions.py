@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.trips.matching.config import MatchConfig
 from tedtrajrec.trips.matching.fixes import Candidates
-from tedtrajrec.trips.matching.ways import Roads, Scratch, find_ways
+from tedtrajrec.trips.matching.ways import Roads, Scratch, aim, find_ways
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,9 +71,6 @@ class Work(NamedTuple):
     metres: Floats
     seconds: Floats
     room: Floats
-    missing: Segments
-    asked: Segments
-    asked_room: Floats
     reached: Floats  # score of the best way to each target, before its own likelihood
     order: Ints  # candidates that are continued, best first
     value: Floats  # their scores
@@ -96,9 +93,6 @@ def new_work(widest: int, most_skipped: int) -> Work:  # pragma: no cover  (comp
         np.empty(most_skipped + 1),
         np.empty(widest),
         np.empty(widest),
-        np.empty(widest),
-        np.empty(widest, np.int32),
-        np.empty(widest, np.int32),
         np.empty(widest),
         np.empty(widest),
         np.empty(most, np.int64),
@@ -188,6 +182,7 @@ def connect(
     # Score of the best of all targets so far.
     top = reached[0] + candidates.log_likelihood[b0:b1].max()
     any_route = False
+    targets = aim(roads, scratch, segment[b0:b1])
     for attempt in range(3):
         # A first look with the best candidate alone tells how far the others, and longer routes, are worth a search.
         for k in range(n_live if attempt > 0 else 1):
@@ -220,18 +215,7 @@ def connect(
                     room[j] = bound - rest * rate - along[b0 + j] * roads.cost[target] / roads.length[target]
                     if room[j] < 0.0:
                         metres[j] = seconds[j] = np.inf
-            find_ways(
-                roads,
-                scratch,
-                source,
-                segment[b0:b1],
-                room[:width],
-                metres,
-                seconds,
-                work.missing,
-                work.asked,
-                work.asked_room,
-            )
+            find_ways(roads, scratch, source, targets, room[:width], metres, seconds)
             for j in range(width):
                 work.log_weight[k, j] = unknown
                 if metres[j] == np.inf:
