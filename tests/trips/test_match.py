@@ -283,9 +283,7 @@ def test_other_trips_do_not_change_the_result(tiny_city: RoadNetwork) -> None:
 
 @pytest.mark.parametrize("name", ["nk09", "song12", "default"])
 def test_presets(tiny_city: RoadNetwork, name: str) -> None:
-    matched = match(
-        trip([(0, 20, 1), (10, 120, -1), (20, 180, 2), (30, 201, 60)]), tiny_city, MatchConfig.preset(name)
-    )
+    matched = match(trip([(0, 20, 1), (10, 120, -1), (20, 180, 2), (30, 201, 60)]), tiny_city, MatchConfig.preset(name))
     assert matched.route(0).tolist() == path(tiny_city, (0, 0), (1, 0), (2, 0), (2, 1))
 
 
