@@ -20,8 +20,8 @@ import numpy as np
 from tedtrajrec.data.batch import make_batch
 from tedtrajrec.data.dataset import shards_of, write_dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.methods.history import make_history
 from tedtrajrec.methods.lookup import Lookup, LookupConfig
+from tedtrajrec.methods.past.history import make_history
 from tedtrajrec.methods.route_hmm import RouteHmm
 from tedtrajrec.network.build import build_network
 from tedtrajrec.trips.simulate import simulate_trips

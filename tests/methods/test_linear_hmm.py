@@ -9,7 +9,7 @@ from tedtrajrec.errors import ConfigError
 from tedtrajrec.methods.linear_hmm import LinearHmm
 from tedtrajrec.methods.registry import make_method
 from tedtrajrec.network.roadnet import RoadNetwork
-from tests.methods.test_straight import as_batch
+from tests.methods.past.test_straight import as_batch
 from tests.trips.test_match import path, trip
 
 

@@ -13,11 +13,11 @@ from tedtrajrec.data.batch import make_batch
 from tedtrajrec.data.dataset import shards_of, write_dataset
 from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods.lookup import Lookup, LookupConfig, most_voted
+from tedtrajrec.methods.past.voting import Votes
 from tedtrajrec.methods.route_hmm import RouteHmm
-from tedtrajrec.methods.voting import Votes
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, concat_trips
-from tests.methods.test_straight import as_batch
+from tests.methods.past.test_straight import as_batch
 from tests.trips.test_match import path, trip
 
 STEP_S = 10

@@ -18,9 +18,9 @@ from tedtrajrec.methods.route_hmm import RouteHmm, RouteHmmConfig, learn_noise
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, concat_trips
 from tests.conftest import make_grid
-from tests.methods.test_drives import steps
-from tests.methods.test_links import ends, island
-from tests.methods.test_straight import as_batch
+from tests.methods.past.test_drives import steps
+from tests.methods.past.test_links import ends, island
+from tests.methods.past.test_straight import as_batch
 from tests.trips.test_match import path, trip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Method, Recovered, as_recovered
-from tedtrajrec.methods.straight import straight_steps
+from tedtrajrec.methods.past.straight import straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher

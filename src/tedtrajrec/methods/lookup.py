@@ -1,7 +1,7 @@
 """Look-up: past trips vote for where the vehicle was between two fixes.
 
-There is no neural network in it, only a table of past trips (:mod:`tedtrajrec.methods.history`) and a chain over the
-candidates of the fixes (:mod:`tedtrajrec.methods.voting`). Where nobody drove before, it is Route + HMM.
+There is no neural network in it, only a table of past trips (:mod:`tedtrajrec.methods.past.history`) and a chain over
+the candidates of the fixes (:mod:`tedtrajrec.methods.past.voting`). Where nobody drove before, it is Route + HMM.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.methods.base import Arrays, Method, Recovered, as_recovered
-from tedtrajrec.methods.history import history_state, make_history, no_history, order_of_past, restored_history
+from tedtrajrec.methods.past.history import history_state, make_history, no_history, order_of_past, restored_history
+from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
+from tedtrajrec.methods.past.voting import Fixes, Steps, Votes, Weights, collect_votes
 from tedtrajrec.methods.route_hmm import Driven, RouteHmm
-from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
-from tedtrajrec.methods.voting import Fixes, Steps, Votes, Weights, collect_votes
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import map_parts

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.base import Arrays, Method, Recovered, as_recovered
-from tedtrajrec.methods.drives import drives_of
-from tedtrajrec.methods.links import Links, find_links, off_links, with_links
-from tedtrajrec.methods.pace import learn_pace
-from tedtrajrec.methods.popular import PopularRouter, count_turns
-from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.links import Links, find_links, off_links, with_links
+from tedtrajrec.methods.past.pace import learn_pace
+from tedtrajrec.methods.past.popular import PopularRouter, count_turns
+from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.roadnet import RoadNetwork

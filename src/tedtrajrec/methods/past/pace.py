@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.drives import Drives
+from tedtrajrec.methods.past.drives import Drives
 from tedtrajrec.network.roadnet import RoadNetwork
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ def learn_pace(network: RoadNetwork, drives: Drives, *, prior_m: float = 2000.0,
     network
         The road network.
     drives
-        Of training trips, see :func:`~tedtrajrec.methods.drives.drives_of`.
+        Of training trips, see :func:`~tedtrajrec.methods.past.drives.drives_of`.
     prior_m
         Weight of the road class, in metres driven.
     rounds

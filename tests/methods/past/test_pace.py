@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from tedtrajrec.methods.drives import drives_of
-from tedtrajrec.methods.pace import learn_pace
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import concat_trips
-from tests.methods.test_drives import steps
+from tests.methods.past.test_drives import steps
 from tests.trips.test_match import path
 
 

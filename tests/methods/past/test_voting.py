@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tedtrajrec.methods.history import RATIO, no_history
-from tedtrajrec.methods.voting import CUT, JUMP, PRIOR, Fixes, Steps, Weights, collect_votes
-from tests.methods.test_history import CITY, SIMULATED, naive_passes
+from tedtrajrec.methods.past.history import RATIO, no_history
+from tedtrajrec.methods.past.voting import CUT, JUMP, PRIOR, Fixes, Steps, Weights, collect_votes
+from tests.methods.past.test_history import CITY, SIMULATED, naive_passes
 
 STEP_S = 15.0
 WEIGHTS = Weights(scale_s=20.0, near_m=60.0, route=0.3)

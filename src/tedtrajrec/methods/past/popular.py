@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from tedtrajrec.methods.drives import Drives
-from tedtrajrec.methods.links import Links
+from tedtrajrec.methods.past.drives import Drives
+from tedtrajrec.methods.past.links import Links
 from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -34,9 +34,9 @@ def count_turns(network: RoadNetwork, drives: Drives, links: Links | None = None
     Parameters
     ----------
     network
-        The road network, with the links if there are any (:func:`~tedtrajrec.methods.links.with_links`).
+        The road network, with the links if there are any (:func:`~tedtrajrec.methods.past.links.with_links`).
     drives
-        Of training trips, see :func:`~tedtrajrec.methods.drives.drives_of`.
+        Of training trips, see :func:`~tedtrajrec.methods.past.drives.drives_of`.
     links
         Where the network has links: a leap that has one took the turns onto it and off it.
     """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tedtrajrec.methods.drives import drives_of
-from tedtrajrec.methods.links import Links, find_links, off_links, with_links
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.links import Links, find_links, off_links, with_links
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.table import concat_trips
 from tests.conftest import make_grid
-from tests.methods.test_drives import steps
+from tests.methods.past.test_drives import steps
 
 
 def island() -> RoadNetwork:

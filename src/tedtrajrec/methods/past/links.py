@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.drives import Drives
+from tedtrajrec.methods.past.drives import Drives
 from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.network.roadnet import RoadNetwork
 

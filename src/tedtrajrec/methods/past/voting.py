@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.history import History, Passes, find_passes, position_at
+from tedtrajrec.methods.past.history import History, Passes, find_passes, position_at
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,15 +9,15 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from tedtrajrec.methods.drives import drives_of
-from tedtrajrec.methods.links import find_links, with_links
-from tedtrajrec.methods.popular import PopularRouter, count_turns
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.links import find_links, with_links
+from tedtrajrec.methods.past.popular import PopularRouter, count_turns
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import concat_trips
-from tests.methods.test_drives import steps
-from tests.methods.test_links import ends, island
+from tests.methods.past.test_drives import steps
+from tests.methods.past.test_links import ends, island
 from tests.trips.test_match import path
 
 

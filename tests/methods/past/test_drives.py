@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tedtrajrec.methods.drives import drives_of
+from tedtrajrec.methods.past.drives import drives_of
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips
 from tests.trips.test_match import path

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tedtrajrec.methods.history import (
+from tedtrajrec.methods.past.history import (
     RATIO,
     History,
     find_passes,
@@ -23,7 +23,7 @@ from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips, concat_trips
 from tests.conftest import make_grid
-from tests.methods.test_drives import steps
+from tests.methods.past.test_drives import steps
 from tests.trips.test_match import path
 
 MANY = 10**6

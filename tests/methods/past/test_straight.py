@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tedtrajrec.data.batch import Batch, make_batch
-from tedtrajrec.methods.straight import Straight, roads_along, straight_steps
+from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, concat_trips
