@@ -24,7 +24,9 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Records = NDArray[Any]
 
-MOST_SETTLED = 40  # of a search for a way round a segment; one not found costs a shortcut, not a wrong result
+# Bounds of a search for a way round a segment; one that is not found costs a shortcut, not a wrong result.
+MOST_SETTLED = 40
+MOST_WAITING = 1000
 NONE = np.int32(-1)
 GONE = np.int32(-2)  # as a part: a cheaper arc has replaced this one
 
@@ -71,7 +73,7 @@ class _Scratch(NamedTuple):
 
     cost: Floats  # [S]
     mark: Ints  # [S] number of the search that reached it
-    keys: Floats
+    keys: Floats  # heap
     items: Numbers
     search: Ints  # [1] number of the last search
 
@@ -143,24 +145,31 @@ def _contract(
             _link(graph, arc)
     graph = _with_room(graph, n_arcs, n_arcs)
     scratch = _Scratch(
-        np.empty(n), np.zeros(n, np.int64), np.empty(n_arcs + 1), np.empty(n_arcs + 1, np.int32), np.zeros(1, np.int64)
+        np.empty(n),
+        np.zeros(n, np.int64),
+        np.empty(MOST_WAITING),
+        np.empty(MOST_WAITING, np.int32),
+        np.zeros(1, np.int64),
     )
     needed = np.empty((64, 2), np.int32)
     level = np.zeros(n, np.int32)
     keys, items = np.empty(n + 1), np.empty(n + 1, np.int32)
     size = 0
     for v in range(n):
-        key, needed, _, scratch = _importance(graph, scratch, v, level[v], needed)
+        key, _ = _importance(graph, scratch, v, level[v], needed)
         size = push(keys, items, size, key, v)
     order = np.empty(n, np.int32)
     done = 0
     while size > 0:
         v = items[0]
         size = pop(keys, items, size)
-        key, needed, count, scratch = _importance(graph, scratch, v, level[v], needed)
+        key, count = _importance(graph, scratch, v, level[v], needed)
         if size > 0 and key > keys[0]:
             size = push(keys, items, size, key, v)
             continue
+        if count > len(needed):
+            needed = np.empty((2 * count, 2), np.int32)
+            _importance(graph, scratch, v, level[v], needed)
         order[done] = v
         done += 1
         arc = graph.first_out[v]
@@ -253,8 +262,8 @@ def _add_shortcut(graph: _Graph, n_arcs: int, a: int, b: int) -> int:  # pragma:
 @njit(cache=True, nogil=True)
 def _importance(
     graph: _Graph, scratch: _Scratch, v: int, level: int, needed: Numbers
-) -> tuple[float, Numbers, int, _Scratch]:  # pragma: no cover  (compiled)
-    """Return how important a segment is, and the shortcuts that take its place: pairs of arcs and their number.
+) -> tuple[float, int]:  # pragma: no cover  (compiled)
+    """Return how important a segment is, and how many shortcuts take its place; ``needed`` gets their pairs of arcs.
 
     Least important is what takes more arcs with it than it leaves; the level keeps the contraction even over the graph.
     """
@@ -271,32 +280,31 @@ def _importance(
         hops += graph.hops[arc]
         most = max(most, graph.cost[arc])
         arc = graph.next_out[arc]
-    if n_in * n_out > len(needed):
-        needed = np.empty((2 * n_in * n_out, 2), np.int32)
     count = new_hops = 0
     if n_out > 0:
         a = graph.first_in[v]
         while a >= 0:
-            scratch = _search_round(graph, scratch, v, a, graph.cost[a] + most)
+            _search_round(graph, scratch, v, a, graph.cost[a] + most)
             b = graph.first_out[v]
             while b >= 0:
                 w = graph.head[b]
                 if w != graph.tail[a] and not (
                     scratch.mark[w] == scratch.search[0] and scratch.cost[w] <= graph.cost[a] + graph.cost[b]
                 ):
-                    needed[count, 0], needed[count, 1] = a, b
+                    if count < len(needed):
+                        needed[count, 0], needed[count, 1] = a, b
                     count += 1
                     new_hops += graph.hops[a] + graph.hops[b]
                 b = graph.next_out[b]
             a = graph.next_in[a]
     key = level + (count + 1.0) / (n_in + n_out + 1.0) + (new_hops + 1.0) / (hops + 1.0)
-    return key, needed, count, scratch
+    return key, count
 
 
 @njit(cache=True, nogil=True)
 def _search_round(
     graph: _Graph, scratch: _Scratch, v: int, a: int, limit: float
-) -> _Scratch:  # pragma: no cover  (compiled)
+) -> None:  # pragma: no cover  (compiled)
     """Label segments with the cost from the start of arc ``a``, which leads to ``v``, without passing ``v``."""
     cost, mark, keys, items = scratch[:4]
     stamp = scratch.search[0] + 1
@@ -317,11 +325,8 @@ def _search_round(
         while arc >= 0:
             w = graph.head[arc]
             total = key + graph.cost[arc]
-            if w != v and total <= limit and (mark[w] != stamp or total < cost[w]):
+            if w != v and total <= limit and size < MOST_WAITING and (mark[w] != stamp or total < cost[w]):
                 mark[w] = stamp
                 cost[w] = total
-                if size == len(keys):
-                    keys, items = _resized(keys, size, 2 * size), _resized(items, size, 2 * size)
                 size = push(keys, items, size, total, w)
             arc = graph.next_out[arc]
-    return _Scratch(cost, mark, keys, items, scratch.search)

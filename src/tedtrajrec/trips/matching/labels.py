@@ -79,7 +79,7 @@ def build_labels(hierarchy: Hierarchy, room: int) -> Labels:  # pragma: no cover
             hubs = found[:n_found]
             kept = _needed(hubs, best, offset, entry, 1 - d)
             if size + len(kept) > len(entry):
-                entry, driven = _longer(entry, driven, size, 5 * (size + len(kept)) // 4)
+                entry, driven = _resized(entry, driven, size, 5 * (size + len(kept)) // 4)
             for h in kept[np.argsort(best[kept], kind="mergesort")]:
                 a = first[h]
                 entry[size].hub, entry[size].arc, entry[size].cost = h, a, best[h]
@@ -90,7 +90,8 @@ def build_labels(hierarchy: Hierarchy, room: int) -> Labels:  # pragma: no cover
                 size += 1
             best[hubs] = np.inf
             offset[2 * p + d + 1] = size
-    return Labels(offset, n_complete, entry[:size].copy(), driven[:size].copy())
+    entry, driven = _resized(entry, driven, size, size)
+    return Labels(offset, n_complete, entry, driven)
 
 
 @njit(cache=True, nogil=True)
@@ -115,9 +116,11 @@ def _needed(
 
 
 @njit(cache=True, nogil=True)
-def _longer(
+def _resized(
     entry: Records, driven: Floats, size: int, room: int
 ) -> tuple[Records, Floats]:  # pragma: no cover  (compiled)
     longer, farther = np.empty(room, ENTRY_TYPE), np.empty((room, 2))
-    longer[:size], farther[:size] = entry[:size], driven[:size]
+    farther[:size] = driven[:size]
+    for i in range(size):
+        longer[i] = entry[i]
     return longer, farther

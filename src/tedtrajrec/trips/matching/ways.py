@@ -1,9 +1,10 @@
 """Ways between segments: the cheapest from the end of one segment to the start of another.
 
-A way costs metres, more on slow roads and for U-turns; its metres and seconds are kept beside its cost. Nothing is
-searched twice: the network is prepared once (:mod:`tedtrajrec.trips.matching.hierarchy`), and then the cost between any
-two segments is read from their labels (:mod:`tedtrajrec.trips.matching.labels`). Where there was no room for the label
-of a segment, a search climbs from it to those that have one, and their labels are read with what it costs to get there.
+A way costs metres, more on slow roads and for U-turns; its metres and seconds are kept beside its cost. The network is
+prepared once (:mod:`tedtrajrec.trips.matching.hierarchy`), and then the cost between any two segments is read from
+their labels (:mod:`tedtrajrec.trips.matching.labels`). Where there was no room for the label of a segment, a search
+climbs from it to those that have one (:mod:`tedtrajrec.trips.matching.climbs`), and theirs are read with what it costs
+to get there. Nothing found is kept, so results do not depend on what was asked before.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, njit
+from numba import njit
 from numpy.typing import NDArray
 
-from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.splitmix import mixed, unit
+from tedtrajrec.trips.matching.climbs import ENTERING, LEAVING, Climbs, Search, begin, climb, new_climbs, new_search
 from tedtrajrec.trips.matching.hierarchy import Hierarchy, build_hierarchy
 from tedtrajrec.trips.matching.labels import ROOM, Labels, build_labels
 
@@ -27,30 +28,17 @@ Records = NDArray[Any]
 
 UNIQUE = 1e-6  # share by which costs are varied, so that of equally long ways one is the cheapest
 GRAIN = 2.0**-30  # costs are multiples of this: sums of up to 8,000 km are exact, in whatever order they are made
-LEAVING, ENTERING = range(2)  # direction of a climb: along the way, or against it
+FAR = 1e18  # farther than any way
 FEW = 64  # targets there is room for beforehand
 
-STEP = np.dtype(
-    [
-        ("place", np.int32),
-        ("before", np.int32),  # the step before and the arc from there; -1 for the first of a climb
-        ("arc", np.int32),
-        ("cost", np.float64),  # from the start of the climb
-        ("metres", np.float64),
-        ("seconds", np.float64),
-    ],
-    align=True,
-)
-STEP_TYPE: Any = from_dtype(STEP)
 HUB = np.dtype(
     [
         ("cost", np.float64),  # from the start of the source; inf for what is no hub of it
-        ("entry", np.int64),  # what says so: an entry of the label
+        ("entry", np.int64),  # where that is said: an entry of the label
         ("step", np.int32),  # of a step of the climb
     ],
     align=True,
 )
-SEEN = np.dtype([("climb", np.int64), ("step", np.int32)], align=True)  # the last climb there, and its step
 
 
 class Roads(NamedTuple):
@@ -66,27 +54,28 @@ class Roads(NamedTuple):
     labels: Labels
 
 
-class Climbs(NamedTuple):
-    """Climbs from the starts of segments to segments with labels; a segment that has one is a climb of one step."""
-
-    offset: Ints  # climb j has the steps offset[j]:offset[j + 1]
-    step: Records  # STEP
-
-
 class Scratch(NamedTuple):
     """Working memory of one thread."""
 
     hub: Records  # [S] HUB, by place
-    seen: Records  # [S] SEEN, by place
-    n_climbs: Ints  # [1] number of the last climb
-    keys: Floats  # [S] heap
-    items: Segments  # [S]
     arcs: Segments  # [S + 1] of a way that is traced
-    source: Climbs  # room for the climbs of one question, as long as they are few
+    search: Search
+    source: Climbs  # room for the climbs of one question
     targets: Climbs
 
 
-def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, room: int = ROOM) -> Roads:
+class Way(NamedTuple):
+    """The cheapest way from the start of a source to a target."""
+
+    cost: float  # at most; exact where there is a way
+    metres: float  # inf where there is none
+    seconds: float
+    hub: int  # its place; -1 where there is no way
+    up: int  # step of the source's climb whose label has it
+    down: int  # step of the target's climb
+
+
+def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_room: int = ROOM) -> Roads:
     """Return the graph of a network.
 
     Parameters
@@ -95,7 +84,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, room: i
         What a U-turn costs; there are U-turns only where the network has them.
     speed_power
         The cost of a metre falls with this power of the speed; on average over the network it is 1.
-    room
+    label_room
         For how many entries of labels there is room.
     """
     segment = np.arange(network.n_segments)
@@ -108,38 +97,16 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, room: i
     turn_cost = np.where(network.succ == network.twin[source], np.round(u_turn_m / GRAIN) * GRAIN, 0.0)
     arcs = cost[source] + turn_cost, network.length_m[source] + turn_cost, seconds[source]
     hierarchy = build_hierarchy(network.succ_offset, network.succ, arcs)
-    return Roads(
-        network.succ_offset,
-        network.succ,
-        turn_cost,
-        network.length_m,
-        cost,
-        seconds,
-        hierarchy,
-        build_labels(hierarchy, room),
-    )
+    labels = build_labels(hierarchy, label_room)
+    return Roads(network.succ_offset, network.succ, turn_cost, network.length_m, cost, seconds, hierarchy, labels)
 
 
 def new_scratch(n_segments: int) -> Scratch:
     """Return working memory for one thread."""
     hub = np.zeros(n_segments, HUB)
     hub["cost"] = np.inf
-    return Scratch(
-        hub=hub,
-        seen=np.zeros(n_segments, SEEN),
-        n_climbs=np.zeros(1, np.int64),
-        keys=np.empty(n_segments),
-        items=np.empty(n_segments, np.int32),
-        arcs=np.empty(n_segments + 1, np.int32),
-        source=_new_climbs(FEW),
-        targets=_new_climbs(FEW),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _new_climbs(n: int) -> Climbs:  # pragma: no cover  (compiled)
-    """Return room for ``n`` climbs of a few steps each."""
-    return Climbs(np.zeros(n + 1, np.int64), np.empty(4 * n, STEP_TYPE))
+    arcs = np.empty(n_segments + 1, np.int32)
+    return Scratch(hub, arcs, new_search(n_segments), new_climbs(1), new_climbs(FEW))
 
 
 @njit(cache=True, nogil=True)
@@ -151,62 +118,28 @@ def _chance(numbers: Ints) -> Floats:  # pragma: no cover  (compiled)
     return out
 
 
+@njit(cache=True, nogil=True)
+def aim(roads: Roads, scratch: Scratch, targets: Segments) -> Climbs:  # pragma: no cover  (compiled)
+    """Return the targets of :func:`find_ways`, which hold until others are aimed at."""
+    climbs = scratch.targets
+    if len(targets) >= len(climbs.offset):
+        climbs = new_climbs(len(targets))
+    for j in range(len(targets)):
+        p = roads.hierarchy.place[targets[j]]
+        begin(climbs, j, p)
+        if p >= roads.labels.n_complete:
+            climbs = climb(roads.hierarchy, roads.labels.n_complete, scratch.search, climbs, j, ENTERING)
+    return climbs
+
+
 @njit(cache=True, nogil=True, inline="always")
-def _begin(climbs: Climbs, j: int, place: int) -> None:  # pragma: no cover  (compiled)
-    """Start climb ``j`` at the start of a segment; the one before must be done."""
-    size = climbs.offset[j]
-    climbs.offset[j + 1] = size + 1
-    first = climbs.step[size]
-    first.place, first.before, first.arc = place, -1, -1
-    first.cost, first.metres, first.seconds = 0.0, 0.0, 0.0
-
-
-@njit(cache=True, nogil=True)
-def _longer(climbs: Climbs) -> Climbs:  # pragma: no cover  (compiled)
-    size = len(climbs.step)
-    step = np.empty(2 * size, STEP_TYPE)
-    step[:size] = climbs.step
-    return Climbs(climbs.offset, step)
-
-
-@njit(cache=True, nogil=True)
-def _climb_on(
-    roads: Roads, scratch: Scratch, climbs: Climbs, j: int, direction: int
-) -> Climbs:  # pragma: no cover  (compiled)
-    """Continue climb ``j``, the last one, from its first step until all segments reached have labels.
-
-    Places are left in order of importance, so what is left can no longer become cheaper.
-    """
-    up, n_complete = roads.hierarchy, roads.labels.n_complete
-    seen, keys, items = scratch.seen, scratch.keys, scratch.items
-    number = scratch.n_climbs[0] + 1
-    scratch.n_climbs[0] = number
-    size = climbs.offset[j + 1]
-    p = climbs.step[size - 1].place
-    seen[p].step = size - 1
-    waiting = push(keys, items, 0, -float(p), p)
-    while waiting > 0:
-        p = items[0]
-        waiting = pop(keys, items, waiting)
-        here = seen[p].step
-        for a in range(up.offset[2 * p + direction], up.offset[2 * p + direction + 1]):
-            arc = up.arc[a]
-            q = arc.upper
-            cost = climbs.step[here].cost + arc.cost
-            if seen[q].climb != number:
-                if size + len(climbs.offset) > len(climbs.step):
-                    climbs = _longer(climbs)  # there is always room for the first steps of the climbs to come
-                seen[q].climb, seen[q].step = number, size
-                size += 1
-                if q >= n_complete:
-                    waiting = push(keys, items, waiting, -float(q), q)
-            elif cost >= climbs.step[seen[q].step].cost:
-                continue
-            step = climbs.step[seen[q].step]
-            step.place, step.before, step.arc, step.cost = q, here, a, cost
-            step.metres = climbs.step[here].metres + arc.metres
-            step.seconds = climbs.step[here].seconds + arc.seconds
-    climbs.offset[j + 1] = size
+def _leave(roads: Roads, scratch: Scratch, source: int) -> Climbs:  # pragma: no cover  (compiled)
+    """Return the climb from the start of a source."""
+    climbs = scratch.source
+    p = roads.hierarchy.place[source]
+    begin(climbs, 0, p)
+    if p >= roads.labels.n_complete:
+        climbs = climb(roads.hierarchy, roads.labels.n_complete, scratch.search, climbs, 0, LEAVING)
     return climbs
 
 
@@ -237,10 +170,10 @@ def _forget(labels: Labels, hub: Records, source: Climbs, limit: float) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _meet(
-    labels: Labels, hub: Records, targets: Climbs, j: int, limit: float
-) -> tuple[int, int]:  # pragma: no cover  (compiled)
-    """Return over which entry of which step the cheapest way to target ``j`` leads; -1 for none within ``limit``."""
-    best, best_entry, best_step = limit, -1, -1
+    labels: Labels, hub: Records, source: Climbs, targets: Climbs, j: int, limit: float
+) -> Way:  # pragma: no cover  (compiled)
+    """Return the way to target ``j`` within ``limit``, once the hubs of the source are noted."""
+    best, last, down = limit, -1, -1
     for k in range(targets.offset[j], targets.offset[j + 1]):
         label = 2 * targets.step[k].place + ENTERING
         for e in range(labels.offset[label], labels.offset[label + 1]):
@@ -249,45 +182,16 @@ def _meet(
                 break
             cost += hub[labels.entry[e].hub].cost
             if cost <= best:
-                best, best_entry, best_step = cost, e, k
-    return best_entry, best_step
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _driven(
-    labels: Labels, hub: Records, source: Climbs, targets: Climbs, e: int, k: int
-) -> tuple[float, float]:  # pragma: no cover  (compiled)
-    """Return metres and seconds from the start of the source over an entry of step ``k`` to the target."""
-    at = hub[labels.entry[e].hub]
-    up, down = source.step[at.step], targets.step[k]
-    metres = up.metres + labels.driven[at.entry, 0] + (labels.driven[e, 0] + down.metres)
-    seconds = up.seconds + labels.driven[at.entry, 1] + (labels.driven[e, 1] + down.seconds)
-    return metres, seconds
-
-
-@njit(cache=True, nogil=True)
-def aim(roads: Roads, scratch: Scratch, targets: Segments) -> Climbs:  # pragma: no cover  (compiled)
-    """Return the targets of :func:`find_ways`, which hold until the next are aimed at."""
-    climbs = scratch.targets
-    if len(targets) >= len(climbs.offset):
-        climbs = _new_climbs(len(targets))
-    for j in range(len(targets)):
-        p = roads.hierarchy.place[targets[j]]
-        _begin(climbs, j, p)
-        if p >= roads.labels.n_complete:
-            climbs = _climb_on(roads, scratch, climbs, j, ENTERING)
-    return climbs
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _leave(roads: Roads, scratch: Scratch, source: int) -> Climbs:  # pragma: no cover  (compiled)
-    """Return the climb from the start of a source."""
-    climbs = scratch.source
-    p = roads.hierarchy.place[source]
-    _begin(climbs, 0, p)
-    if p >= roads.labels.n_complete:
-        climbs = _climb_on(roads, scratch, climbs, 0, LEAVING)
-    return climbs
+                best, last, down = cost, e, k
+    metres = seconds = np.inf
+    h = up = -1
+    if down >= 0:
+        h = labels.entry[last].hub
+        first, up = hub[h].entry, hub[h].step
+        behind, ahead = source.step[up], targets.step[down]
+        metres = behind.metres + labels.driven[first, 0] + (labels.driven[last, 0] + ahead.metres)
+        seconds = behind.seconds + labels.driven[first, 1] + (labels.driven[last, 1] + ahead.seconds)
+    return Way(best, metres, seconds, h, up, down)
 
 
 @njit(cache=True, nogil=True)
@@ -314,43 +218,43 @@ def find_ways(
         if targets.step[targets.offset[j]].place == start.step[0].place:
             loop = j
             continue
-        e, k = _meet(labels, hub, targets, j, before + room[j])
-        if k >= 0:
-            metres[j], seconds[j] = _driven(labels, hub, start, targets, e, k)
-            metres[j] -= roads.length[source]
-            seconds[j] -= roads.seconds[source]
-        else:
-            metres[j] = seconds[j] = np.inf
+        way = _meet(labels, hub, start, targets, j, before + min(room[j], FAR))
+        metres[j] = way.metres - roads.length[source]
+        seconds[j] = way.seconds - roads.seconds[source]
     _forget(labels, hub, start, before + most)
     if loop >= 0:
-        _, metres[loop], seconds[loop] = _find_loop(roads, scratch, source, targets, loop, room[loop])
+        _, way = _find_loop(roads, scratch, source, targets, loop, min(room[loop], FAR))
+        metres[loop], seconds[loop] = way.metres, way.seconds
+
+
+@njit(cache=True, nogil=True)
+def _find_way(
+    roads: Roads, scratch: Scratch, source: int, targets: Climbs, j: int, limit: float
+) -> Way:  # pragma: no cover  (compiled)
+    """Return the way from the start of ``source`` to target ``j`` within ``limit``."""
+    start = _leave(roads, scratch, source)
+    _spread(roads.labels, scratch.hub, start, limit)
+    way = _meet(roads.labels, scratch.hub, start, targets, j, limit)
+    _forget(roads.labels, scratch.hub, start, limit)
+    return way
 
 
 @njit(cache=True, nogil=True)
 def _find_loop(
     roads: Roads, scratch: Scratch, segment: int, targets: Climbs, j: int, room: float
-) -> tuple[int, float, float]:  # pragma: no cover  (compiled)
-    """Return the first segment, metres and seconds of the way from the end of a segment round to its start.
-
-    Its start is target ``j``.
-    """
-    labels, hub = roads.labels, scratch.hub
-    first, metres, seconds = -1, np.inf, np.inf
+) -> tuple[int, Way]:  # pragma: no cover  (compiled)
+    """Return the way from the end of a segment round to its start, which is target ``j``, and its first segment."""
+    first, best = -1, Way(np.inf, np.inf, np.inf, -1, -1, -1)
     for i in range(roads.succ_offset[segment], roads.succ_offset[segment + 1]):
         turn = roads.turn_cost[i]
-        start = _leave(roads, scratch, roads.succ[i])
-        _spread(labels, hub, start, np.inf)
-        e, k = _meet(labels, hub, targets, j, room - turn)
-        if k >= 0:
+        way = _find_way(roads, scratch, roads.succ[i], targets, j, min(room, best.cost) - turn)
+        if way.hub >= 0:
             first = roads.succ[i]
-            room = turn + hub[labels.entry[e].hub].cost + (labels.entry[e].cost + targets.step[k].cost)
-            metres, seconds = _driven(labels, hub, start, targets, e, k)
-            metres += turn
-        _forget(labels, hub, start, np.inf)
-    return first, metres, seconds
+            best = Way(way.cost + turn, way.metres + turn, way.seconds, way.hub, way.up, way.down)
+    return first, best
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def trace_way(
     roads: Roads, scratch: Scratch, source: int, target: int, out: Segments, size: int
 ) -> tuple[Segments, int]:  # pragma: no cover  (compiled)
@@ -358,46 +262,20 @@ def trace_way(
 
     Return the list, longer where it had to grow, and its new size.
     """
-    if _follows(roads.succ_offset, roads.succ, roads.turn_cost, source, target):
-        out = _with_room(out, size)
-        out[size] = target
-        size += 1
-    else:
-        out, size = _trace(roads, scratch, source, target, out, size)
-    return out, size
-
-
-@njit(cache=True, nogil=True)
-def _follows(
-    succ_offset: Ints, succ: Segments, turn_cost: Floats, source: int, target: int
-) -> bool:  # pragma: no cover  (compiled)
-    """Return whether one simply drives on from the source to the target."""
-    for i in range(succ_offset[source], succ_offset[source + 1]):
-        if succ[i] == target:
-            return bool(turn_cost[i] == 0.0)
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _trace(
-    roads: Roads, scratch: Scratch, source: int, target: int, out: Segments, size: int
-) -> tuple[Segments, int]:  # pragma: no cover  (compiled)
-    labels, hub, arc = roads.labels, scratch.hub, roads.hierarchy.arc
+    for i in range(roads.succ_offset[source], roads.succ_offset[source + 1]):
+        if roads.succ[i] == target and roads.turn_cost[i] == 0.0:  # mostly one simply drives on
+            return _with(out, size, target), size + 1
     goal = aim(roads, scratch, np.full(1, target, np.int32))
     if source == target:
-        source, _, _ = _find_loop(roads, scratch, source, goal, 0, np.inf)
-        out = _with_room(out, size)
-        out[size] = source
+        source, _ = _find_loop(roads, scratch, source, goal, 0, FAR)
+        out = _with(out, size, source)
         size += 1
-    start = _leave(roads, scratch, source)
-    _spread(labels, hub, start, np.inf)
-    e, k = _meet(labels, hub, goal, 0, np.inf)
-    h = labels.entry[e].hub
-    _forget(labels, hub, start, np.inf)
+    way = _find_way(roads, scratch, source, goal, 0, FAR)
     # A stack of the arcs that are left to drive, the next on top.
-    arcs = scratch.arcs
-    n_down = _arcs_up(roads, goal, k, h, ENTERING, arcs)
-    n = n_down + _arcs_up(roads, start, hub[h].step, h, LEAVING, arcs[n_down:])
+    arcs, arc = scratch.arcs, roads.hierarchy.arc
+    n_down = _arcs_up(roads, goal, way.down, way.hub, ENTERING, arcs)
+    start = _leave(roads, scratch, source)
+    n = n_down + _arcs_up(roads, start, way.up, way.hub, LEAVING, arcs[n_down:])
     _reverse(arcs[n_down:n])
     while n > 0:
         n -= 1
@@ -406,20 +284,20 @@ def _trace(
             arcs[n] = arc[a].right
             n += 1
             a = arc[a].left
-        out = _with_room(out, size)
-        out[size] = arc[a].right
+        out = _with(out, size, arc[a].right)
         size += 1
     return out, size
 
 
 @njit(cache=True, nogil=True)
-def _with_room(values: Segments, size: int) -> Segments:  # pragma: no cover  (compiled)
-    """Return the values with room for one more than ``size``."""
-    if size < len(values):
-        return values
-    longer = np.empty(2 * size + 1, np.int32)
-    longer[:size] = values
-    return longer
+def _with(values: Segments, size: int, more: int) -> Segments:  # pragma: no cover  (compiled)
+    """Return the first ``size`` values with one more behind them, in a longer list if need be."""
+    if size == len(values):
+        longer = np.empty(2 * size + 1, np.int32)
+        longer[:size] = values
+        values = longer
+    values[size] = more
+    return values
 
 
 @njit(cache=True, nogil=True)
