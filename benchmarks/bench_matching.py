@@ -40,6 +40,13 @@ LEVELS = ("100", "25", "12")
 FASTMM_AROUND_M = 1500.0
 FASTMM_GAP_M = 4500.0
 FASTMM = {"max_candidates": 8, "candidate_search_radius": 50.0, "gps_error": 10.0}
+# Its own defaults; without a tolerance it makes a loop of every backward jitter (12 % to 1,000 % mismatch).
+FASTMM_TRACKS = {
+    "max_candidates": 8,
+    "candidate_search_radius": 50.0,
+    "gps_error": 50.0,
+    "reverse_tolerance": 100.0,
+}
 MatchTrack = Callable[[Any, Any, Any, Any, Any, float], tuple[list[int], Any]]
 
 
@@ -203,7 +210,7 @@ def fastmm_functions(fastmm: Any, folder: str) -> tuple[Callable[[Any], Any], Ma
         x, y = net.xy(lon, lat)
         trajectory = fastmm.Trajectory.from_xyt_tuples(list(zip(x, y, t, strict=True)))
         start = time.process_time()
-        result = matcher.match(trajectory, **FASTMM)
+        result = matcher.match(trajectory, **FASTMM_TRACKS)
         seconds = time.process_time() - start
         route: list[int] = []
         for part in result.subtrajectories:
