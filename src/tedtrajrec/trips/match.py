@@ -23,7 +23,7 @@ from tedtrajrec.progress import progress
 from tedtrajrec.trips.matching import lattice, routes, transitions
 from tedtrajrec.trips.matching.config import PRESETS, MatchConfig
 from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_candidates, find_noise
-from tedtrajrec.trips.matching.ways import Scratch, new_roads, new_scratch
+from tedtrajrec.trips.matching.ways import Scratch, new_scratch, roads_of
 from tedtrajrec.trips.table import Trips
 
 __all__ = ["ENDS", "PRESETS", "STATUS", "MatchConfig", "Matched", "Matcher", "match"]
@@ -86,7 +86,7 @@ class Matcher:
         self.network = network
         self.config = config or MatchConfig()
         self._grid = build_grid(network)
-        self._roads = new_roads(network, self.config.u_turn_m, self.config.speed_power)
+        self._roads = roads_of(network, self.config.u_turn_m, self.config.speed_power)
         self._lines = routes.Lines(network.geom_offset, *network.geom_xy, network.geom_along)
         self._model = transitions.new_model(self.config)
         self._scratch: list[Scratch] = []

@@ -74,7 +74,7 @@ def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int, off_m: 
     status = np.zeros(4, np.uint8)
     chain = lattice.build_lattice(
         new_roads(tiny_city, 0.0, 0.0),
-        new_scratch(tiny_city.n_segments, len(tiny_city.succ)),
+        new_scratch(tiny_city.n_segments),
         new_model(CONFIG),
         found,
         (x, y, time),

@@ -1,62 +1,166 @@
-"""Ways between segments against the router, with and without what is remembered."""
+"""Ways between segments against scipy's shortest paths, on random networks with turn rules and with few labels."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
-from tedtrajrec.trips.matching.ways import Roads, Scratch, find_ways, new_roads, new_scratch, trace_way
+from tedtrajrec.trips.matching.ways import (
+    FEW,
+    GRAIN,
+    Roads,
+    Scratch,
+    aim,
+    find_ways,
+    new_roads,
+    new_scratch,
+    roads_of,
+    trace_way,
+)
 from tests.conftest import make_grid
 
+Floats = NDArray[np.float64]
+
 CITY = make_grid()
-ROADS = new_roads(CITY, 0.0, 0.0)
-WARM = new_scratch(CITY.n_segments, len(CITY.succ))
+NO_LABELS, ALL_LABELS = -1, 1 << 20
 
 
-def ask(roads: Roads, scratch: Scratch, source: int, targets: list[int], room: list[float]) -> np.ndarray:
-    n = len(targets)
-    metres, seconds = np.full(n, -1.0), np.full(n, -1.0)
-    work = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)
-    find_ways(roads, scratch, source, np.array(targets, np.int32), np.array(room), metres, seconds, *work)
-    return metres
+@st.composite
+def networks(draw: st.DrawFn) -> RoadNetwork:
+    """Draw a small network: one-way and two-way roads, parallel ones, loops, forbidden turns, several parts."""
+    n_nodes = draw(st.integers(2, 9))
+    node = st.integers(0, n_nodes - 1)
+    roads = draw(st.lists(st.tuples(node, node, st.booleans()), min_size=2, max_size=16))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    lon, lat = rng.uniform(-8.63, -8.61, n_nodes), rng.uniform(41.14, 41.16, n_nodes)
+    ends, lines = [], []
+    for a, b, two_way in roads:
+        line = np.array([[lon[a], lat[a]], rng.uniform([-8.63, 41.14], [-8.61, 41.16]), [lon[b], lat[b]]])
+        ends.append((a, b))
+        lines.append(line)
+        if two_way and a != b:
+            ends.append((b, a))
+            lines.append(line[::-1])
+    start, end = np.array(ends).T
+    into, out = np.nonzero(end[:, None] == start)
+    forbidden = rng.random(len(into)) < draw(st.sampled_from([0.0, 0.2]))
+    vertices = np.concatenate(lines)
+    return RoadNetwork.build(
+        node_lon=lon,
+        node_lat=lat,
+        node_id=np.arange(n_nodes),
+        seg_from=start,
+        seg_to=end,
+        road_class=np.full(len(start), 11),
+        speed_mps=rng.uniform(3, 30, len(start)),
+        geom_offset=3 * np.arange(len(start) + 1),
+        geom_lon=vertices[:, 0],
+        geom_lat=vertices[:, 1],
+        u_turns=draw(st.booleans()),
+        forbidden_turns=np.column_stack([into, out])[forbidden],
+    )
+
+
+def cheapest(roads: Roads) -> Floats:
+    """Return the cost from the end of each segment to the start of each, by scipy."""
+    n = len(roads.length)
+    source = np.repeat(np.arange(n), np.diff(roads.succ_offset))
+    graph = csr_array((roads.cost[source] + roads.turn_cost, roads.succ, roads.succ_offset), shape=(n, n))
+    between = dijkstra(graph)
+    out = np.full((n, n), np.inf)
+    np.minimum.at(out, source, roads.turn_cost[:, None] + between[roads.succ])
+    return out
+
+
+def ask(roads: Roads, scratch: Scratch, source: int, targets: list[int], room: list[float] | Floats) -> Floats:
+    """Return metres and seconds of ways [targets, 2]; -1 where they were left as they were."""
+    metres, seconds = np.full(len(targets), -1.0), np.full(len(targets), -1.0)
+    goal = aim(roads, scratch, np.array(targets, np.int32))
+    find_ways(roads, scratch, source, goal, np.array(room), metres, seconds)
+    return np.column_stack([metres, seconds])
+
+
+def drive(roads: Roads, scratch: Scratch, source: int, target: int) -> tuple[list[int], Floats]:
+    """Return the segments of a way from source to target, both included, and its cost, metres and seconds."""
+    out, size = trace_way(roads, scratch, source, target, np.empty(1, np.int32), 0)
+    way = [source, *out[:size].tolist()]
+    total = np.zeros(3)
+    for a, b in itertools.pairwise(way):
+        arc = roads.succ_offset[a] + np.flatnonzero(roads.succ[roads.succ_offset[a] : roads.succ_offset[a + 1]] == b)
+        assert len(arc) == 1  # it can be driven
+        total += [roads.turn_cost[arc[0]], roads.turn_cost[arc[0]], 0.0]
+    for segment in way[1:-1]:
+        total += [roads.cost[segment], roads.length[segment], roads.seconds[segment]]
+    return way, total
+
+
+@settings(max_examples=60)
+@given(networks(), st.sampled_from([NO_LABELS, 4, 12, 30, ALL_LABELS]), st.sampled_from([0.0, 60.0]))
+def test_ways_are_the_cheapest(network: RoadNetwork, label_room: int, u_turn_m: float) -> None:
+    roads = new_roads(network, u_turn_m, 1.0, label_room)
+    scratch = new_scratch(network.n_segments)
+    everywhere = list(range(network.n_segments))
+    for source, cost in enumerate(cheapest(roads)):
+        found = ask(roads, scratch, source, everywhere, np.full(len(cost), np.inf))
+        assert np.array_equal(np.isfinite(found).all(axis=1), np.isfinite(cost))
+        # A way of exactly its room is found, one that is dearer by the least amount is not.
+        exact = np.where(np.isfinite(cost), cost, 1e6)
+        assert np.array_equal(ask(roads, scratch, source, everywhere, exact), found)
+        less = ask(roads, scratch, source, everywhere, exact - GRAIN)
+        assert (less[cost > 0] == np.inf).all()
+        assert (less[cost == 0] == -1).all()
+        for target in np.flatnonzero(np.isfinite(cost)):
+            way, driven = drive(roads, scratch, source, int(target))
+            assert way[-1] == target
+            assert driven[0] == cost[target]
+            np.testing.assert_allclose(found[target], driven[1:], rtol=1e-12, atol=1e-9)
 
 
 segments = st.integers(0, CITY.n_segments - 1)
+ROADS = new_roads(CITY, 0.0, 0.0)
 
 
 @given(segments, st.lists(st.tuples(segments, st.floats(0, 1200)), min_size=1, max_size=6, unique_by=lambda t: t[0]))
 def test_ways_equal_the_router(source: int, wanted: list[tuple[int, float]]) -> None:
     targets, room = [t for t, _ in wanted], [r + 0.37 for _, r in wanted]  # no way is exactly that long
     exact = Router(CITY).distances(source, 1.0, targets, 0.0)
-    expected = np.where(exact <= room, exact, np.inf)
-    cold = ask(ROADS, new_scratch(CITY.n_segments, len(CITY.succ)), source, targets, room)
-    np.testing.assert_allclose(cold, expected, rtol=1e-5)
-    assert np.array_equal(cold, ask(ROADS, WARM, source, targets, room))
-    assert np.array_equal(cold, ask(ROADS, WARM, source, targets, room))
+    metres = ask(ROADS, new_scratch(CITY.n_segments), source, targets, room)[:, 0]
+    np.testing.assert_allclose(metres, np.where(exact <= room, exact, np.inf), rtol=1e-5, atol=1e-9)
 
 
-@given(segments, segments)
-def test_traced_ways_can_be_driven(source: int, target: int) -> None:
-    metres = ask(ROADS, WARM, source, [target], [1e6])[0]
-    if np.isinf(metres):
-        return
-    for scratch in (WARM, new_scratch(CITY.n_segments, len(CITY.succ))):
-        out, size = trace_way(ROADS, scratch, source, target, np.empty(1, np.int32), 0)
-        way = [source, *out[:size].tolist()]
-        assert way[-1] == target
-        assert all(b in CITY.successors(a) for a, b in itertools.pairwise(way))
-        np.testing.assert_allclose(CITY.length_m[way[1:-1]].sum(), metres, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize(("label_room", "least", "most"), [(NO_LABELS, 0, 0), (400, 1, 100), (ALL_LABELS, 115, 115)])
+def test_many_targets_with_few_labels(label_room: int, least: int, most: int) -> None:
+    roads = new_roads(CITY, 0.0, 0.0, label_room)
+    assert least <= roads.labels.n_complete <= most
+    scratch = new_scratch(CITY.n_segments)
+    everywhere = np.arange(CITY.n_segments)
+    assert len(everywhere) > FEW
+    exact = Router(CITY).many_to_many(everywhere[:5], 1.0, everywhere, 0.0)
+    for source in range(5):
+        metres = ask(roads, scratch, source, everywhere.tolist(), np.full(len(everywhere), 1e6))[:, 0]
+        np.testing.assert_allclose(metres, exact[source], rtol=1e-5, atol=1e-9)
 
 
 def test_a_u_turn_costs() -> None:
-    network: RoadNetwork = make_grid(u_turns=True)
+    network = make_grid(u_turns=True)
     dear = new_roads(network, 70.0, 0.0)
-    scratch = new_scratch(network.n_segments, len(network.succ))
+    scratch = new_scratch(network.n_segments)
     twin = int(network.twin[0])
-    assert ask(dear, scratch, 0, [twin], [1000.0])[0] == 70.0
-    assert np.isinf(ask(dear, scratch, 0, [twin], [60.0])[0])
+    np.testing.assert_allclose(ask(dear, scratch, 0, [twin], [1000.0]), [[70.0, 0.0]], atol=1e-9)
+    assert np.isinf(ask(dear, scratch, 0, [twin], [60.0])).all()
+
+
+def test_a_network_is_prepared_once() -> None:
+    network = make_grid(3, 3)
+    assert roads_of(network, 0.0, 1.0) is roads_of(network, 0.0, 1.0)
+    assert roads_of(network, 0.0, 1.0) is not roads_of(network, 9.0, 1.0)
+    assert roads_of(network, 0.0, 1.0) is not roads_of(make_grid(3, 3), 0.0, 1.0)

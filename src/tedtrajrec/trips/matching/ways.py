@@ -10,6 +10,7 @@ to get there. Nothing found is kept, so results do not depend on what was asked 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numba import njit
@@ -73,6 +74,18 @@ class Way(NamedTuple):
     hub: int  # its place; -1 where there is no way
     up: int  # step of the source's climb whose label has it
     down: int  # step of the target's climb
+
+
+_prepared: WeakKeyDictionary[RoadNetwork, dict[tuple[float, float], Roads]] = WeakKeyDictionary()
+
+
+def roads_of(network: RoadNetwork, u_turn_m: float, speed_power: float) -> Roads:
+    """Return the graph of a network as :func:`new_roads` does; it is prepared once and kept as long as the network."""
+    known = _prepared.setdefault(network, {})
+    key = u_turn_m, speed_power
+    if key not in known:
+        known[key] = new_roads(network, u_turn_m, speed_power)
+    return known[key]
 
 
 def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_room: int = ROOM) -> Roads:
