@@ -197,4 +197,6 @@ def group_rows(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 def as_text(values: ArrayLike) -> NDArray[Any]:
     """Return values as a text column."""
-    return np.asarray(values).astype(TEXT)
+    if isinstance(values, np.ndarray):
+        return values.astype(TEXT)
+    return np.array(values, TEXT)  # not through an array of fixed width, which would lose NULs at the end

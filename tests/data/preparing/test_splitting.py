@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.data.preparing.splitting import (
@@ -36,6 +38,7 @@ def test_counts_are_the_shares_to_less_than_one_trip(total: int) -> None:
     assert all(abs(n - total * share) < 1 for n, share in zip(found, SHARES, strict=True))
 
 
+@example(["", "\0", "0"], 0, Random(1))
 @given(ids, st.integers(), st.randoms(use_true_random=False))
 def test_by_trip_depends_on_ids_alone(names: list[str], seed: int, random: object) -> None:
     codes = split_by_trip(names, SHARES, seed)

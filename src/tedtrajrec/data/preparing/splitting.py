@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.data.sampling import trip_keys
 from tedtrajrec.errors import InputError
+from tedtrajrec.trips.table import as_text
 
 Codes = NDArray[np.int8]
 Ints = NDArray[np.int64]
@@ -37,7 +38,7 @@ def split_by_trip(traj_id: ArrayLike, shares: Sequence[float], seed: int) -> Cod
     Trips are ranked by a hash of seed and id, so the place of a trip does not depend on the order of the trips, and
     other trips only move it where it is at the border of a split.
     """
-    rank = np.argsort(_draws(np.asarray(traj_id), seed), kind="stable")
+    rank = np.argsort(_draws(as_text(traj_id), seed), kind="stable")
     codes = np.empty(len(rank), np.int8)
     codes[rank] = np.repeat(np.arange(len(shares)), exact_counts(len(rank), shares))
     return codes
