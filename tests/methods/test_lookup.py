@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from tedtrajrec.data.batch import make_batch
 from tedtrajrec.data.dataset import shards_of, write_dataset
-from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods.lookup import Lookup, LookupConfig, most_voted
 from tedtrajrec.methods.past.voting import Votes
 from tedtrajrec.methods.route_hmm import RouteHmm
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, concat_trips
 from tests.methods.past.test_straight import as_batch
+from tests.methods.peers import metrics_on_peers_trips
 from tests.trips.test_match import path, trip
 
 STEP_S = 10
@@ -157,45 +154,7 @@ def test_the_most_voted_segment() -> None:
 @pytest.mark.real
 def test_real_trips(chengdu: RoadNetwork, data_dir: Path, peers_dir: Path, tmp_path: Path) -> None:
     """At least .75 accuracy and .81 F1 on the 828 trips and the fixed draw of the peers; asked for were .70 and .75."""
-    rows = pd.read_csv(data_dir / "chengdu" / "trips.csv.gz")
-    number = {key: k for k, key in enumerate(chengdu.source_id.tolist())}
-    segment = np.array([number.get(key, -1) for key in rows["edge_id"].fillna(-1).astype(int)], np.int32)
-    trips = Trips.from_columns(
-        rows["traj_id"].to_numpy(str),
-        rows["timestamp"],
-        rows["lon"],
-        rows["lat"],
-        segment=segment,
-        ratio=np.where(segment >= 0, rows["ratio"], np.nan),
-    )
-    split = rows.groupby("traj_id", sort=False)["split"].first().to_numpy()
-    fix = rows[["timestamp", "lon", "lat"]].apply(tuple, axis=1)
-    shared = fix.isin(set(fix[rows["split"] == "test"])).groupby(rows["traj_id"], sort=False).sum().to_numpy()
-    training = trips.select((split == "train") & (shared < 5))
-    assert len(training) == (split == "train").sum() - 4
-    dataset = write_dataset(
-        tmp_path / "ds", chengdu, {"train": shards_of(training)}, step_s=15, time_zone="Asia/Shanghai"
-    )
-    draw = json.loads((peers_dir / "chengdu828.json").read_text())["trips"]
-    place = {name: k for k, name in enumerate(trips.traj_id.tolist())}
-    tested = trips.select([place[name] for name in draw])
-    observed = np.zeros(tested.n_fixes, bool)
-    observed[np.concatenate([tested.offsets[k] + np.array(kept["1/8"]) for k, kept in enumerate(draw.values())])] = True
-
-    method = Lookup(chengdu)
-    method.precompute(dataset)
-    batch = make_batch(tested, observed, chengdu, step_s=15, time_zone="Asia/Shanghai")
-    found = method.recover(batch)
-    real = batch.step_mask
-    metrics = evaluate_trips(
-        chengdu,
-        tested.offsets,
-        tested.segment,
-        tested.ratio,
-        found.segment[real].numpy(),
-        found.ratio[real].numpy(),
-        observed=observed,
-    )
+    metrics = metrics_on_peers_trips(Lookup(chengdu), data_dir, peers_dir, tmp_path)
     assert metrics.n_unanswered.sum() == 0
     assert metrics.accuracy.mean() >= 0.75
     assert metrics.f1.mean() >= 0.81

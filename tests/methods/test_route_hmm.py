@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from tedtrajrec.data.batch import make_batch
-from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
+from tedtrajrec.data.dataset import shards_of, write_dataset
 from tedtrajrec.errors import ConfigError
-from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods.registry import make_method
 from tedtrajrec.methods.route_hmm import RouteHmm, RouteHmmConfig, learn_noise
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -21,6 +17,7 @@ from tests.conftest import make_grid
 from tests.methods.past.test_drives import steps
 from tests.methods.past.test_links import ends, island
 from tests.methods.past.test_straight import as_batch
+from tests.methods.peers import metrics_on_peers_trips
 from tests.trips.test_match import path, trip
 
 
@@ -108,43 +105,7 @@ def test_settings(tiny_city: RoadNetwork) -> None:
 @pytest.mark.real
 def test_real_trips(chengdu: RoadNetwork, data_dir: Path, peers_dir: Path, tmp_path: Path) -> None:
     """At least .66 accuracy and .73 F1 on the 828 trips and the fixed draw of the peers."""
-    rows = pd.read_csv(data_dir / "chengdu" / "trips.csv.gz")
-    number = {key: k for k, key in enumerate(chengdu.source_id.tolist())}
-    segment = np.array([number.get(key, -1) for key in rows["edge_id"].fillna(-1).astype(int)], np.int32)
-    trips = Trips.from_columns(
-        rows["traj_id"].to_numpy(str),
-        rows["timestamp"],
-        rows["lon"],
-        rows["lat"],
-        segment=segment,
-        ratio=np.where(segment >= 0, rows["ratio"], np.nan),
-    )
-    first = rows.groupby("traj_id", sort=False)["split"].first()
-    assert first.index.tolist() == trips.traj_id.tolist()
-    training = trips.select(first.to_numpy() == "train")
-    dataset: Dataset = write_dataset(
-        tmp_path / "ds", chengdu, {"train": shards_of(training)}, step_s=15, time_zone="Asia/Shanghai"
-    )
-    draw = json.loads((peers_dir / "chengdu828.json").read_text())["trips"]
-    place = {name: k for k, name in enumerate(trips.traj_id.tolist())}
-    tested = trips.select([place[name] for name in draw])
-    observed = np.zeros(tested.n_fixes, bool)
-    observed[np.concatenate([tested.offsets[k] + np.array(kept["1/8"]) for k, kept in enumerate(draw.values())])] = True
-
-    method = RouteHmm(chengdu)
-    method.precompute(dataset)
-    batch = make_batch(tested, observed, chengdu, step_s=15, time_zone="Asia/Shanghai")
-    found = method.recover(batch)
-    real = batch.step_mask
-    metrics = evaluate_trips(
-        chengdu,
-        tested.offsets,
-        tested.segment,
-        tested.ratio,
-        found.segment[real].numpy(),
-        found.ratio[real].numpy(),
-        observed=observed,
-    )
+    metrics = metrics_on_peers_trips(RouteHmm(chengdu), data_dir, peers_dir, tmp_path)
     assert metrics.n_unanswered.sum() == 0
     assert metrics.accuracy.mean() >= 0.66
     assert metrics.f1.mean() >= 0.73

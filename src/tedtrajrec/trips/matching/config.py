@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -96,59 +97,38 @@ class MatchConfig:
             raise ConfigError(f"There is no preset '{name}'. Known: {', '.join(PRESETS)}.") from None
 
 
+_NK09 = MatchConfig(
+    noise_m=5.0,
+    radius_m=50.0,
+    radius_limit_m=50.0,
+    most_candidates=1000,
+    tail=math.inf,
+    outlier=math.inf,
+    drift_s=0.0,
+    thin=0.0,
+    detour_m=2.0,
+    detour_mps=0.0,
+    detour_share=0.0,
+    speed_power=0.0,
+    u_turn_m=0.0,
+    backwards="never",
+    fast_weight=0.0,
+    slow_weight=0.0,
+    too_fast=math.inf,
+    top_speed_mps=math.inf,
+    break_cost=math.inf,
+    skip_cost=math.inf,
+    most_skipped=0,
+    longest_gap_s=math.inf,
+    longest_detour_m=0.0,
+    reach=1000.0,
+)
+
 PRESETS = {
     "default": MatchConfig(),
-    "nk09": MatchConfig(
-        noise_m=5.0,
-        radius_m=50.0,
-        radius_limit_m=50.0,
-        most_candidates=1000,
-        tail=math.inf,
-        outlier=math.inf,
-        drift_s=0.0,
-        thin=0.0,
-        detour_m=2.0,
-        detour_mps=0.0,
-        detour_share=0.0,
-        speed_power=0.0,
-        u_turn_m=0.0,
-        backwards="never",
-        fast_weight=0.0,
-        slow_weight=0.0,
-        too_fast=math.inf,
-        top_speed_mps=math.inf,
-        break_cost=math.inf,
-        skip_cost=math.inf,
-        most_skipped=0,
-        longest_gap_s=math.inf,
-        longest_detour_m=0.0,
-        reach=1000.0,
-    ),
-    "song12": MatchConfig(
-        noise_m=13.0,
-        radius_m=75.0,
-        radius_limit_m=75.0,
-        most_candidates=1000,
-        tail=math.inf,
-        outlier=math.inf,
-        drift_s=0.0,
-        thin=0.0,
-        detour_m=1.0,
-        detour_mps=0.0,
-        detour_share=0.0,
-        speed_power=0.0,
-        u_turn_m=0.0,
-        backwards="free",
-        fast_weight=0.0,
-        slow_weight=0.0,
-        too_fast=math.inf,
-        top_speed_mps=math.inf,
-        break_cost=math.inf,
-        skip_cost=math.inf,
-        most_skipped=0,
-        longest_gap_s=math.inf,
-        longest_detour_m=0.0,
-        reach=2000.0,
+    "nk09": _NK09,
+    "song12": dataclasses.replace(
+        _NK09, noise_m=13.0, radius_m=75.0, radius_limit_m=75.0, detour_m=1.0, backwards="free", reach=2000.0
     ),
 }
 """``nk09``: Newson and Krumm 2009 as MTrajRec sets it. ``song12``: Song et al. 2012 as RNTrajRec's preprocessing has
