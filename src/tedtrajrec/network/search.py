@@ -159,6 +159,32 @@ def gaps(graph: Graph, scratch: Scratch, pairs: Pairs) -> None:  # pragma: no co
 
 
 @njit(cache=True, nogil=True)
+def append_chain(
+    parent: Segments, source: int, target: int, out: Segments, size: int
+) -> tuple[Segments, int]:  # pragma: no cover  (compiled)
+    """Write the segments from ``source`` to ``target``, both included, behind the first ``size`` of ``out``.
+
+    Each segment but the source names the one before it in ``parent``; both may be the same segment. Return ``out``,
+    which is replaced by a longer one where it is full, and how much of it is used.
+    """
+    count = 2
+    segment = parent[target]
+    while segment != source:
+        segment = parent[segment]
+        count += 1
+    if size + count > len(out):
+        longer = np.empty(2 * (size + count), np.int32)
+        longer[:size] = out[:size]
+        out = longer
+    segment = target
+    for k in range(size + count - 1, size, -1):
+        out[k] = segment
+        segment = parent[segment]
+    out[size] = source
+    return out, size + count
+
+
+@njit(cache=True, nogil=True)
 def chains(graph: Graph, scratch: Scratch, pairs: Pairs) -> Segments:  # pragma: no cover  (compiled)
     """Fill in gap and number of segments of every pair, and return their routes one after another.
 
@@ -173,21 +199,8 @@ def chains(graph: Graph, scratch: Scratch, pairs: Pairs) -> Segments:  # pragma:
             pairs.gap[i] = np.inf
             pairs.n_segments[i] = 0
             continue
-        count = 2
-        segment = scratch.parent[target[i]]
-        while segment != source[i]:
-            segment = scratch.parent[segment]
-            count += 1
-        if size + count > len(out):
-            longer = np.empty(2 * (size + count), np.int32)
-            longer[:size] = out[:size]
-            out = longer
-        segment = target[i]
-        for k in range(size + count - 1, size, -1):
-            out[k] = segment
-            segment = scratch.parent[segment]
-        out[size] = source[i]
-        size += count
+        before = size
+        out, size = append_chain(scratch.parent, source[i], target[i], out, size)
         pairs.gap[i] = scratch.label[target[i]]
-        pairs.n_segments[i] = count
+        pairs.n_segments[i] = size - before
     return out[:size].copy()

@@ -18,6 +18,7 @@ from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Routes
+from tedtrajrec.network.search import append_chain
 from tedtrajrec.threads import map_parts
 
 Floats = NDArray[np.float64]
@@ -223,20 +224,7 @@ def _chains(
         if not _settle(graph, scratch, source[i], target[i]):
             continue
         gap[i] = scratch.label[target[i]]
-        count = 2
-        segment = scratch.parent[target[i]]
-        while segment != source[i]:
-            segment = scratch.parent[segment]
-            count += 1
-        if size + count > len(out):
-            longer = np.empty(2 * (size + count), np.int32)
-            longer[:size] = out[:size]
-            out = longer
-        segment = target[i]
-        for k in range(size + count - 1, size, -1):
-            out[k] = segment
-            segment = scratch.parent[segment]
-        out[size] = source[i]
-        size += count
-        length[i] = count
+        before = size
+        out, size = append_chain(scratch.parent, source[i], target[i], out, size)
+        length[i] = size - before
     return out[:size].copy(), length, gap
