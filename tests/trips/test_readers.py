@@ -208,7 +208,7 @@ def test_repeated_porto_ids_across_blocks(tmp_path: Path, monkeypatch: pytest.Mo
         ("t.csv", b"a\0b,c\n1,2\n", "this is not a text file"),
         ("t.csv.gz", gzip.compress((HEADER + GOOD * 900).encode())[:-12], "the gzip data is damaged or cut off"),
         ("t.csv.gz", gzip.compress(HEADER.encode())[:9] + b"\xff" * 40, "the gzip data is damaged or cut off"),
-        ("t.csv.gz", gzip.compress(b""), "the file is empty"),
+        ("t.csv.gz", gzip.compress(b"", mtime=0), "the file is empty"),
         ("t.csv", HEADER + '"a,1500000000,-8.6,41.1\n' + GOOD * 10, "this row has 1 fields"),
         ("t.parquet", b"PAR1 and no more", "the Parquet file is broken or cut off"),
         ("t.parquet", "traj_id,timestamp\n", "this is not a Parquet file"),
