@@ -206,7 +206,11 @@ def test_repeated_porto_ids_across_blocks(tmp_path: Path, monkeypatch: pytest.Mo
         ("t.csv", HEADER.encode() + GOOD.encode() * 60_000 + b"\xe9,1500000000,-8.6,41.1\n", "the text is not UTF-8"),
         ("t.csv", HEADER.encode("utf-16"), "the text is not UTF-8"),
         ("t.csv", b"a\0b,c\n1,2\n", "this is not a text file"),
-        ("t.csv.gz", gzip.compress((HEADER + GOOD * 900).encode(), mtime=0)[:-12], "damaged or cut off"),
+        (
+            "t.csv.gz",
+            gzip.compress((HEADER + GOOD * 900).encode(), mtime=0)[:-12],
+            "the gzip data is damaged or cut off",
+        ),
         ("t.csv.gz", gzip.compress(HEADER.encode(), mtime=0)[:9] + b"\xff" * 40, "the gzip data is damaged or cut off"),
         ("t.csv.gz", gzip.compress(b"", mtime=0), "the file is empty"),
         ("t.csv", HEADER + '"a,1500000000,-8.6,41.1\n' + GOOD * 10, "this row has 1 fields"),
