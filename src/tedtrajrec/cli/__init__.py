@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from tedtrajrec import __version__
-from tedtrajrec.cli import data, methods, network, trips
+from tedtrajrec.cli import data, experiments, methods, network, trips
 from tedtrajrec.cli.demo import DEMO, run_demo
 from tedtrajrec.errors import TedtrajrecError
 
@@ -36,6 +36,7 @@ app.add_typer(trips.app)
 app.add_typer(data.prepare_app)
 app.add_typer(data.app, name="data")
 app.add_typer(methods.app)
+app.add_typer(experiments.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

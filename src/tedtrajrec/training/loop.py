@@ -93,6 +93,8 @@ def fit(
         raise InputError("the dataset has no training trips", file=dataset.path)
     _same_settings(folder / "train.json", _describe(method, dataset, config))
     method.to(choose_device(device))
+    if method.device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32: products three times faster, and no worse to train with
     trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
     remove_leftovers(folder)
     progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()

@@ -1,0 +1,180 @@
+"""The cells of a plan are run: each in a process of its own, several side by side, within a given time."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tedtrajrec import __version__
+from tedtrajrec.config import to_dict
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.evaluation.given import given_draw
+from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
+from tedtrajrec.experiments.plan import Cell, Plan, Source
+from tedtrajrec.files import replacing
+from tedtrajrec.methods.base import Method
+from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.registry import load_method, make_method, method_class
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.train import train_method
+
+EVALUATION_S = 30.0  # set aside at the end of the time for evaluating what was trained
+
+
+def run_cell(
+    cell: Cell, source: Source, run: Path, *, device: str = "auto", until: float | None = None
+) -> dict[str, Any]:
+    """Train and evaluate one cell and return its row.
+
+    Parameters
+    ----------
+    cell, source
+        The cell and where its dataset lies.
+    run
+        Folder of the training run; one that is there goes on.
+    device
+        As for :func:`train_method`.
+    until
+        Time (of :func:`time.time`) when the row should be there; training that is not finished then is stopped, and
+        the row says so.
+    """
+    started = time.time()
+    dataset = Dataset(source.path)
+    method, training = _learn(cell, dataset, run, device, until)
+    evaluations = {"test": evaluate_draw(method, draw_steps(dataset, keep=cell.keep))}
+    if source.draws is not None:
+        evaluations["fixed"] = evaluate_draw(method, given_draw(dataset, source.draws, cell.keep))
+    return {
+        "cell": asdict(cell),
+        "finished": training.get("finished", True),
+        "method": {"name": method.name, "parameters": _size(method), **to_dict(method.config)},
+        "training": training,
+        "metrics": {name: evaluation.summary for name, evaluation in evaluations.items()},
+        "draws": {name: evaluation.draw.hash for name, evaluation in evaluations.items()},
+        "seconds": round(time.time() - started, 1),
+        **machine(),
+    }
+
+
+def _learn(
+    cell: Cell, dataset: Dataset, run: Path, device: str, until: float | None
+) -> tuple[Method[Any], dict[str, Any]]:
+    if not issubclass(method_class(cell.method), LearnedMethod):
+        method = make_method(cell.method, dataset.network, cell.settings)
+        method.precompute(dataset)
+        return method, {}
+    minutes = None if until is None else max(0.0, until - EVALUATION_S - time.time()) / 60
+    fitted = train_method(
+        cell.method, dataset, run, overrides=cell.settings, device=device, max_minutes=minutes, show_progress=False
+    )
+    history = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    learned = load_method(run, dataset.network)
+    placed = learned.to(choose_device(device)) if isinstance(learned, LearnedMethod) else learned
+    return placed, {**asdict(fitted), "history": history}
+
+
+def _size(method: Method[Any]) -> int:
+    return sum(p.numel() for p in method.parameters()) if isinstance(method, LearnedMethod) else 0
+
+
+def machine() -> dict[str, Any]:
+    """Return where and when a figure was taken, and with what versions."""
+    cuda = torch.cuda.is_available()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": {"gpu": torch.cuda.get_device_name() if cuda else None, "cores": os.cpu_count()},
+        "versions": {"tedtrajrec": __version__, "python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+def run_plan(
+    plan: Plan,
+    output: str | Path,
+    *,
+    runs: str | Path | None = None,
+    jobs: int = 1,
+    minutes: float | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
+    """Run the cells of a plan that have no row yet, each in a process of its own, and return all rows.
+
+    Parameters
+    ----------
+    plan
+        The cells, in the order in which they are begun.
+    output
+        Folder of rows.
+    runs
+        Folder of training runs; ``runs`` in the folder of rows if not given.
+    jobs
+        Cells run side by side.
+    minutes
+        Time for all; nothing new is begun in its last tenth.
+    device
+        As for :func:`train_method`.
+    say
+        Told what happens.
+    """
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    run_folder = folder / "runs" if runs is None else Path(runs)
+    started = time.time()
+    until = None if minutes is None else started + 60 * minutes
+    waiting = [cell for cell in plan.cells if not _done(folder, cell)]
+    say(f"{len(plan.cells)} cells, {len(waiting)} to do")
+    context = multiprocessing.get_context("spawn")
+    active: dict[str, tuple[BaseProcess, Cell]] = {}
+    try:
+        while waiting or active:
+            late = until is not None and time.time() > until - 6 * (minutes or 0)
+            if late and waiting:
+                say(f"{len(waiting)} cells are left for another time")
+                waiting = []
+            while waiting and len(active) < jobs:
+                cell = waiting.pop(0)
+                arguments = cell, plan.datasets[cell.dataset], folder, run_folder / cell.name, device, until
+                process = context.Process(target=_work, args=arguments, name=cell.name)
+                process.start()
+                active[cell.name] = process, cell
+            time.sleep(0.2)
+            for name, (begun, cell) in list(active.items()):
+                if not begun.is_alive():
+                    del active[name]
+                    done = "done" if _row(folder, cell) else f"failed with exit code {begun.exitcode}"
+                    say(f"{time.time() - started:6.0f} s  {name}: {done}")
+    finally:
+        for left, _ in active.values():
+            left.terminate()
+    return [row for cell in plan.cells if (row := _row(folder, cell)) is not None]
+
+
+def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, until: float | None) -> None:
+    torch.set_num_threads(1)  # cells run side by side
+    row = run_cell(cell, source, run, device=device, until=until)
+    with replacing(folder / f"{cell.name}.json") as path:
+        path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+
+
+def _row(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    path = folder / f"{cell.name}.json"
+    if not path.exists():
+        return None
+    row: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return row if row["cell"] == json.loads(json.dumps(asdict(cell))) else None
+
+
+def _done(folder: Path, cell: Cell) -> bool:
+    row = _row(folder, cell)
+    return row is not None and bool(row["finished"])

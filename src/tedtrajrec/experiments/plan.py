@@ -1,0 +1,145 @@
+"""Experiments as cells: one method with its settings on one dataset at one keep ratio with one seed gives one row.
+
+A plan is a TOML file,
+
+    [datasets.chengdu]
+    path = "chengdu"                  # a prepared dataset; the command line may say where it lies
+    draws = "draws.json"              # observed steps of test trips, for a second evaluation; see given_draw
+
+    [[cells]]
+    group = "attention"
+    methods = ["tedtrajrec"]
+    datasets = ["chengdu"]
+    keeps = ["1/8"]
+    seeds = [0, 1, 2]
+    set = ["train.epochs=100"]
+    variants.ted = []
+    variants.full = ["model.attention=full"]
+
+and every combination within an entry is a cell. Rows are files of JSON named after their cells, so those of several
+machines are merged by copying them into one folder. What has a row with the same settings is not run again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tedtrajrec.config import from_dict
+from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.files import existing_file
+from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.registry import method_class
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset of a plan lies."""
+
+    path: str
+    draws: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Cells of a plan that are given together."""
+
+    group: str
+    methods: tuple[str, ...]
+    datasets: tuple[str, ...]
+    keeps: tuple[str, ...] = ("1/8",)
+    seeds: tuple[int, ...] = (0,)
+    set: tuple[str, ...] = ()
+    variants: dict[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of an experiment."""
+
+    group: str
+    method: str
+    variant: str
+    dataset: str
+    keep: str
+    seed: int
+    settings: tuple[str, ...]  # of model and training for learned methods
+
+    @property
+    def name(self) -> str:
+        """A name fit for a file."""
+        words = self.group, self.dataset, self.method, self.variant, self.keep.replace("/", "of"), str(self.seed)
+        return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in words if word)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of an experiment."""
+
+    datasets: dict[str, Source]
+    cells: tuple[Cell, ...]
+
+
+def read_plan(file: str | Path, paths: Mapping[str, str] | None = None) -> Plan:
+    """Read a plan.
+
+    Parameters
+    ----------
+    file
+        See the module.
+    paths
+        Where datasets lie, in place of what the file says.
+    """
+    path = existing_file(file, "a plan of experiments")
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"this is not valid TOML ({error})", file=path) from error
+    unknown = values.keys() - {"datasets", "cells"}
+    if unknown:
+        raise InputError(f"it has '{min(unknown)}'; a plan has datasets and cells", file=path)
+    datasets = {
+        name: from_dict(Source, table, f"datasets.{name}.") for name, table in values.get("datasets", {}).items()
+    }
+    for name, place in (paths or {}).items():
+        if name not in datasets:
+            raise ConfigError(f"The plan has no dataset '{name}'. Known: {', '.join(datasets)}.")
+        datasets[name] = Source(place, datasets[name].draws)
+    cells: dict[str, Cell] = {}
+    for entry in (_entry(table) for table in values.get("cells", [])):
+        for cell in _cells(entry):
+            if cell.dataset not in datasets:
+                raise InputError(f"there is no dataset '{cell.dataset}'", file=path, field=f"cells {entry.group}")
+            if cells.setdefault(cell.name, cell) != cell:
+                raise InputError(f"two cells of other settings are named {cell.name}", file=path)
+    return Plan(datasets, tuple(cells.values()))
+
+
+def _entry(table: dict[str, Any]) -> Entry:
+    variants = table.pop("variants", None)
+    entry = from_dict(Entry, table, "cells.")
+    return (
+        entry
+        if variants is None
+        else Entry(**{**asdict(entry), "variants": {k: tuple(v) for k, v in variants.items()}})
+    )
+
+
+def _cells(entry: Entry) -> list[Cell]:
+    variants = entry.variants or {"": ()}
+    cells = []
+    for seed, dataset, method, (variant, more), keep in itertools.product(
+        entry.seeds, entry.datasets, entry.methods, variants.items(), entry.keeps
+    ):
+        settings = [*entry.set, *more]
+        if issubclass(method_class(method), LearnedMethod):
+            settings += [f"train.seed={seed}"]
+            if not any(text.startswith("train.keep=") for text in settings):
+                settings += [f'train.keep=["{keep}"]']
+        cells.append(Cell(entry.group, method, variant, dataset, keep, seed, tuple(settings)))
+    return cells
