@@ -57,8 +57,42 @@ def train(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run directory of 'train'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make; its name is the model's.")],
+    dataset: Annotated[
+        Path | None, typer.Option("--dataset", help="What it was trained on, to describe it and to check the weights.")
+    ] = None,
+    metrics: Annotated[
+        list[Path] | None,
+        typer.Option("--metrics", help="Folder that 'evaluate -o' wrote, or a file of such rows; repeat for more."),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", help="Free text for the card.")] = "",
+) -> None:
+    """Write the weights of a run in half precision, with a model card."""
+    from tedtrajrec.evaluation.export import export_model
+
+    card = export_model(run, output, dataset=dataset, metrics=metrics or (), note=note)
+    typer.echo(f"{output}: {card['parameters']:,} parameters, {card['bytes'] / 1e6:.1f} MB")
+    half = card["half_precision"]
+    if "same_segment" in half:
+        typer.echo(f"{half['same_segment']:.3%} of the validation steps get the same segment as before")
+
+
+@app.command("models")
+def list_models() -> None:
+    """List the trained models that come with tedtrajrec."""
+    from tedtrajrec.methods.shipped import describe_models
+
+    lines = [str(model) for model in describe_models()]
+    typer.echo("\n".join(lines) or "This copy of tedtrajrec has none.")
+
+
+@app.command()
 def evaluate(
-    method: Annotated[str, typer.Argument(help="Method or folder of a saved one; several with commas between.")],
+    method: Annotated[
+        str, typer.Argument(help="Method, trained model or folder of a saved one; several with commas between.")
+    ],
     dataset: DatasetPath,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Nominal share of observed steps; repeat for more [1/8].")

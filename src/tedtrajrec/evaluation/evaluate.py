@@ -35,7 +35,8 @@ def evaluate_methods(
     Parameters
     ----------
     methods
-        Names of methods, which first learn what they need from the training trips, or folders of saved ones.
+        Names of methods, which first learn what they need from the training trips, folders of saved ones, or names of
+        the models that come with tedtrajrec.
     dataset
         Folder of a prepared dataset.
     keep, rule, split, seed
@@ -51,7 +52,7 @@ def evaluate_methods(
     settings = list(overrides)
     ready: list[Method[Any]] = []
     for name in methods:
-        if name not in METHODS and Path(name).is_dir():
+        if name not in METHODS:
             saved = load_method(name, prepared.network)
             ready.append(saved.to(choose_device("auto")) if isinstance(saved, LearnedMethod) else saved)
             continue

@@ -20,6 +20,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file, replacing
+from tedtrajrec.methods.shipped import network_of
 from tedtrajrec.network.roadnet import RoadNetwork
 
 Settings = TypeVar("Settings")
@@ -93,7 +94,7 @@ class Method(ABC, Generic[Settings]):
             raise InputError(
                 f"this was made for network {described['network']}, not for {network.hash}",
                 file=file,
-                remedy="Use the network.npz of the dataset it was trained on.",
+                remedy=f"Use {network_of(folder)}.",
             )
         method = cls(network, from_dict(cls.Config, described["config"]))
         weights = existing_file(Path(folder) / "model.safetensors", "the tables of a method")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tedtrajrec.config import load_config
-from tedtrajrec.errors import ConfigError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method, read_description
+from tedtrajrec.methods.shipped import shipped_models
 from tedtrajrec.network.roadnet import RoadNetwork
 
 METHODS = {
@@ -36,9 +37,32 @@ def make_method(name: str, network: RoadNetwork, overrides: Iterable[str] = ()) 
     return cls(network, load_config(cls.Config, None, overrides))
 
 
-def load_method(folder: str | Path, network: RoadNetwork) -> Method[Any]:
-    """Return a saved method."""
+def load_method(saved: str | Path, network: RoadNetwork) -> Method[Any]:
+    """Return a saved method.
+
+    Parameters
+    ----------
+    saved
+        Its folder, or the name of a model that comes with tedtrajrec.
+    network
+        The one it was made for.
+    """
+    folder = saved_folder(saved)
     return method_class(read_description(folder)["method"]).load(folder, network)
+
+
+def saved_folder(saved: str | Path) -> Path:
+    """Return the folder of a saved method; a folder of one's own goes before a model of the same name."""
+    folder, models = Path(saved), shipped_models()
+    if (folder / "config.json").exists() or (folder.is_dir() and str(saved) not in models):
+        return folder
+    if str(saved) not in models:
+        raise InputError(
+            f"there is no saved method or trained model '{saved}'",
+            remedy=f"Give a folder that 'train' or 'export' wrote, one of the trained models "
+            f"({', '.join(models) or 'this copy has none'}), or a method ({', '.join(METHODS)}).",
+        )
+    return models[str(saved)]
 
 
 def describe_methods() -> dict[str, str]:

@@ -1,0 +1,198 @@
+"""The card of a trained model: what it was made from, how well it works, and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tedtrajrec.methods.shipped import describe_network
+
+Card = Mapping[str, Any]
+
+_COLUMNS = {
+    # heading: name in the metrics, format
+    "accuracy": ("accuracy", ".3f"),
+    "±": ("accuracy_se", ".3f"),
+    "observed": ("accuracy_observed", ".3f"),
+    "missing": ("accuracy_missing", ".3f"),
+    "no route": ("accuracy_no_route", ".3f"),
+    "recall": ("recall", ".3f"),
+    "precision": ("precision", ".3f"),
+    "F1": ("f1", ".3f"),
+    "MAE m": ("mae_m", ".0f"),
+    "RMSE m": ("rmse_m", ".0f"),
+    "at cap": ("capped_share", ".3f"),
+}
+
+
+def limits(card: Card) -> list[str]:
+    """Return where a model does not work or was not tested, as sentences that follow from the other facts."""
+    network, data, settings = card["network"], card["data"], card["training"]["settings"]
+    said = _Sentences()
+    said(
+        f"It knows the segments of network {network['hash']} and no others;",
+        "any other network, also a newer extract of the same city, is refused.",
+    )
+    said(
+        f"It was trained with steps of {data['step_s']} s, {_shares(settings['keep'])} of them observed (rule",
+        f"{settings['rule']}). Other steps, and sparser or denser fixes, are not refused;",
+        "how well they are recovered is known only where the results say so.",
+    )
+    said(f"Times of day are local times of {data['time_zone']}.")
+    if "train_steps" in data:
+        shortest, longest = data["train_steps"]
+        said(
+            f"Training trips have {shortest} to {longest} steps and are from {' to '.join(data['train_days'])},",
+            f"from {data['train_hours']} of the 24 hours of the day; nothing is known of trips and times beyond these.",
+        )
+        said(
+            f"Training trips are on {data['train_segments']:,} of {network['segments']:,} segments;",
+            "the others are hardly ever predicted.",
+        )
+    if data.get("truth"):
+        given = data["truth"].get("source") == "given"
+        said(
+            f"The true positions {'were given with the trips' if given else 'were found by matching all fixes'};",
+            "the metrics measure agreement with them, errors of theirs included.",
+        )
+    said("A fix far from every road constrains nothing.")
+    said(
+        "Each step is the most likely one after those before it:",
+        "two consecutive positions need not be connected by a route that can be driven.",
+    )
+    own = [row for row in card["evaluations"] if row["method"] == card["method"]]
+    for row in own:
+        draw = row["draw"]
+        observed, missing, no_route = (
+            _number(row["metrics"].get(f"accuracy_{kind}"), ".3f") for kind in ("observed", "missing", "no_route")
+        )
+        said(
+            f"At keep {draw['keep']} ({draw['rule']}, {draw['trips']:,} {draw['split']} trips) its accuracy is",
+            f"{observed} on observed steps, {missing} on missing ones,",
+            f"and {no_route} in gaps for which the map has no route.",
+        )
+    if not own:
+        said("It was not evaluated on test trips.")
+    return said
+
+
+class _Sentences(list[str]):
+    """Sentences, each given in the parts that fit a line of code."""
+
+    def __call__(self, *parts: str) -> None:
+        self.append(" ".join(parts))
+
+
+def card_text(card: Card) -> str:
+    """Return the card as Markdown."""
+    parts = [
+        f"# {card['name']}",
+        f"A trained `{card['method']}` for trips on the road network {describe_network(card['network'])}.",
+        _usage(card),
+        "## Data\n\n" + _table(_data(card)),
+        "## Training\n\n" + _table(_training(card)),
+        "## Settings of the model\n\n" + _table({f"`{name}`": value for name, value in card["model"].items()}),
+        "## Results\n\n" + _results(card),
+        "## Half precision\n\n" + _half(card),
+        "## Limits\n\n" + "\n".join(f"- {sentence}" for sentence in card["limits"]),
+    ]
+    if card["note"]:
+        parts.append(f"## Note\n\n{card['note']}")
+    versions = ", ".join(f"{name} {version}" for name, version in card["versions"].items())
+    parts.append(
+        f"Written by `tedtrajrec export` on {card['exported']} with {versions}; `card.json` holds the same as data."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _usage(card: Card) -> str:
+    name, keep = card["name"], card["training"]["settings"]["keep"][0]
+    return (
+        f"    tedtrajrec evaluate {name} DATASET --keep {keep}\n"
+        f'    load_method("{name}", network).recover(batch)\n\n'
+        "By its name where it comes with tedtrajrec, by its folder else."
+    )
+
+
+def _data(card: Card) -> dict[str, Any]:
+    network, data = card["network"], card["data"]
+    rows = {
+        "trips": data["source"] or "not named",
+        "licence of the trips": "not recorded in the dataset",
+        "map": network.get("source") or "not named",
+        "licence of the map": network.get("attribution") or "not recorded in the network",
+        "network": network["hash"],
+    }
+    rows |= {f"{name} trips": f"{size['trips']:,} ({size['steps']:,} steps)" for name, size in data["splits"].items()}
+    rows |= {"step_s": data["step_s"], "time zone": data["time_zone"]}
+    if data.get("dropped"):
+        reasons = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in data["dropped"].items())
+        rows["trips dropped"] = reasons
+    return rows
+
+
+def _training(card: Card) -> dict[str, Any]:
+    training, settings = card["training"], card["training"]["settings"]
+    rows = {
+        "parameters": f"{card['parameters']:,}",
+        "epochs": f"{training['epochs']} of {settings['epochs']} done; the weights are those after epoch "
+        f"{training['best_epoch']}, the best by validation accuracy",
+        "validation accuracy": f"{training['valid_accuracy']:.4f} at keep {settings['keep'][0]}",
+        "time": f"{training['seconds'] / 60:.1f} minutes",
+        "thinning": f"keep {_shares(settings['keep'])}, rule {settings['rule']}, "
+        + ("drawn anew each epoch" if settings["redraw"] else "drawn once"),
+        "seed": settings["seed"],
+    }
+    shown = ("epochs", "keep", "rule", "redraw", "seed")
+    return rows | {f"`{name}`": value for name, value in settings.items() if name not in shown}
+
+
+def _results(card: Card) -> str:
+    if not card["evaluations"]:
+        return "None were given."
+    head = ["method", "trips", "keep", "rule", "seed", "fixes", *_COLUMNS]
+    lines = [_cells(head), _cells(["---"] * len(head))]
+    for row in card["evaluations"]:
+        draw, metrics = row["draw"], row["metrics"]
+        given = [row["method"], f"{draw['trips']:,} {draw['split']}", draw["keep"], draw["rule"], draw["seed"]]
+        values = [_number(metrics.get(name), form) for name, form in _COLUMNS.values()]
+        lines.append(_cells([*given, f"{draw['mean_fixes']:.1f}", *values]))
+    meaning = (
+        "Means over trips; ± is the standard error of the accuracy, *no route* the accuracy in gaps for which the map "
+        "has no route, MAE and RMSE are network distances, *at cap* the share of steps at their cap."
+    )
+    return "\n".join(lines) + f"\n\n{meaning}"
+
+
+def _half(card: Card) -> str:
+    half = card["half_precision"]
+    kept = ", ".join(half["kept_whole"])
+    text = (
+        f"Weights are stored in half precision ({card['bytes'] / 1e6:.1f} MB) and used in single precision; rounding "
+        f"changed no array by more than {half['largest_error']:.1e} of its norm."
+    )
+    if kept:
+        text += f" Stored whole, because more would have been lost: {kept}."
+    if "same_segment" in half:
+        text += (
+            f" On {half['trips']:,} validation trips {half['same_segment']:.3%} of {half['steps']:,} steps get the "
+            f"same segment as before; accuracy {half['accuracy_before']:.4f} became {half['accuracy']:.4f}."
+        )
+    return text
+
+
+def _shares(keep: Sequence[str]) -> str:
+    return " or ".join(keep)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = [["", ""], ["---", "---"], *rows.items()]
+    return "\n".join(map(_cells, lines))
+
+
+def _cells(values: Sequence[Any]) -> str:
+    return f"| {' | '.join(str(value).replace('|', '/') for value in values)} |"
