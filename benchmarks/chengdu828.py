@@ -14,17 +14,18 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.report import describe
 from tedtrajrec.evaluation.run import Draw, Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.files import replacing
-from tedtrajrec.methods.registry import METHODS, make_method
+from tedtrajrec.methods.registry import METHODS, load_method, make_method
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 KEEPS = ("1/8", "1/16")
@@ -41,29 +42,16 @@ PEERS = (
 """Measured elsewhere at 1/8, random."""
 
 
-def fixed_draws(dataset: Dataset, drawn: Mapping[str, Mapping[str, Sequence[int]]]) -> list[Draw]:
+def draws_of(dataset: Dataset, file: Path) -> list[Draw]:
     """Return the draws of the file and the even ones of the same trips."""
-    test = dataset.split("test")
-    number = {traj_id: i for i, traj_id in enumerate(test.trips().traj_id.tolist())}
-    found = [traj_id for traj_id in drawn if traj_id in number]
-    if len(found) < len(drawn):
-        print(f"{len(drawn) - len(found)} of {len(drawn)} trips are not in the dataset and are left out")
-    trips = np.array([number[traj_id] for traj_id in found], np.int64)
-    lengths = test.lengths[trips]
-    first = np.cumsum(lengths) - lengths
     draws = []
     for keep in KEEPS:
-        masks = {"fixed": np.zeros(lengths.sum(), bool), f"every {keep[2:]}th": np.zeros(lengths.sum(), bool)}
-        for traj_id, start, length in zip(found, first.tolist(), lengths.tolist(), strict=True):
-            steps = np.array(drawn[traj_id][keep])
-            if steps[-1] != length - 1:
-                raise SystemExit(f"{traj_id} has {length} steps in the dataset, and {steps[-1] + 1} in the draw")
-            masks["fixed"][start + steps] = True
-            masks[f"every {keep[2:]}th"][start + np.arange(0, length, int(keep[2:]))] = True
-            masks[f"every {keep[2:]}th"][start + length - 1] = True
-        for rule, mask in masks.items():
-            draw = draw_steps(dataset, keep=keep, trips=trips, observed=mask)
-            draws.append(dataclasses.replace(draw, rule=rule))
+        fixed = given_draw(dataset, file, keep)
+        length = np.diff(fixed.offsets)
+        place = np.arange(fixed.offsets[-1]) - np.repeat(fixed.offsets[:-1], length)
+        even = (place % int(keep[2:]) == 0) | (place == np.repeat(length, length) - 1)
+        every = draw_steps(dataset, keep=keep, trips=fixed.number, observed=even)
+        draws += [fixed, dataclasses.replace(every, rule=f"every {keep[2:]}th")]
     return draws
 
 
@@ -88,22 +76,25 @@ def main() -> None:
     """Evaluate the methods and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=Path)
-    parser.add_argument("methods", nargs="+", choices=METHODS, metavar="METHOD")
+    parser.add_argument("methods", nargs="+", metavar="METHOD", help="methods, or folders or names of trained ones")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, for all methods")
     parser.add_argument("--draws", type=Path, default=DATA.parent / "peers" / "chengdu828.json")
     parser.add_argument("-o", "--output", type=Path, help="file for one row of JSON per result")
     arguments = parser.parse_args()
 
     dataset = Dataset(arguments.dataset)
-    draws = fixed_draws(dataset, json.loads(arguments.draws.read_text())["trips"])
+    draws = draws_of(dataset, arguments.draws)
     evaluations: list[Evaluation] = []
     rows: list[dict[str, Any]] = []
     for name in arguments.methods:
-        method = make_method(name, dataset.network, arguments.set)
         start = time.perf_counter()
-        method.precompute(dataset)
+        if name in METHODS:
+            method = make_method(name, dataset.network, arguments.set)
+            method.precompute(dataset)
+        else:
+            method = load_method(name, dataset.network)
         seconds = time.perf_counter() - start
-        print(f"{name}: learned in {seconds:.1f} s")
+        print(f"{name}: ready in {seconds:.1f} s")
         for draw in draws:
             evaluations.append(evaluate_draw(method, draw))
             rows.append(describe(evaluations[-1]) | {"precompute_s": seconds})

@@ -18,7 +18,7 @@ from tedtrajrec.training.batches import ahead, epoch_order, thin, training_batch
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.trips.table import Trips, as_text
 
-MIXED = TrainConfig(keep=("1/2", "1/4", "1/8"), seed=3)
+MIXED = TrainConfig(forcing=0.5, keep=("1/2", "1/4", "1/8"), seed=3)
 
 
 @given(

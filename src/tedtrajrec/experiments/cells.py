@@ -34,8 +34,8 @@ EVALUATION_S = 30.0  # set aside at the end of the time for evaluating what was 
 
 def run_cell(
     cell: Cell, source: Source, run: Path, *, device: str = "auto", until: float | None = None
-) -> dict[str, Any]:
-    """Train and evaluate one cell and return its row.
+) -> dict[str, Any] | None:
+    """Train and evaluate one cell and return its row, or None where there was no time for a single epoch.
 
     Parameters
     ----------
@@ -51,7 +51,10 @@ def run_cell(
     """
     started = time.time()
     dataset = Dataset(source.path)
-    method, training = _learn(cell, dataset, run, device, until)
+    learned = _learn(cell, dataset, run, device, until)
+    if learned is None:
+        return None
+    method, training = learned
     evaluations = {"test": evaluate_draw(method, draw_steps(dataset, keep=cell.keep))}
     if source.draws is not None:
         evaluations["fixed"] = evaluate_draw(method, given_draw(dataset, source.draws, cell.keep))
@@ -69,7 +72,7 @@ def run_cell(
 
 def _learn(
     cell: Cell, dataset: Dataset, run: Path, device: str, until: float | None
-) -> tuple[Method[Any], dict[str, Any]]:
+) -> tuple[Method[Any], dict[str, Any]] | None:
     if not issubclass(method_class(cell.method), LearnedMethod):
         method = make_method(cell.method, dataset.network, cell.settings)
         method.precompute(dataset)
@@ -78,6 +81,8 @@ def _learn(
     fitted = train_method(
         cell.method, dataset, run, overrides=cell.settings, device=device, max_minutes=minutes, show_progress=False
     )
+    if fitted.epochs == 0:
+        return None
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     learned = load_method(run, dataset.network)
     placed = learned.to(choose_device(device)) if isinstance(learned, LearnedMethod) else learned
@@ -152,7 +157,8 @@ def run_plan(
             for name, (begun, cell) in list(active.items()):
                 if not begun.is_alive():
                     del active[name]
-                    done = "done" if _row(folder, cell) else f"failed with exit code {begun.exitcode}"
+                    failed = f"failed with exit code {begun.exitcode}" if begun.exitcode else "no time for one epoch"
+                    done = "done" if _row(folder, cell) else failed
                     say(f"{time.time() - started:6.0f} s  {name}: {done}")
     finally:
         for left, _ in active.values():
@@ -163,6 +169,8 @@ def run_plan(
 def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, until: float | None) -> None:
     torch.set_num_threads(1)  # cells run side by side
     row = run_cell(cell, source, run, device=device, until=until)
+    if row is None:
+        return
     with replacing(folder / f"{cell.name}.json") as path:
         path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
 

@@ -1,0 +1,158 @@
+"""Plans of cells: read, run in processes, gone on with, and printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.evaluation.given import given_draw
+from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
+from tedtrajrec.experiments.cells import run_cell, run_plan
+from tedtrajrec.experiments.plan import read_plan
+from tedtrajrec.experiments.table import format_rows
+from tedtrajrec.methods.registry import make_method
+from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
+
+PLAN = """
+[datasets.city]
+path = "nowhere"
+
+[[cells]]
+group = "plain"
+methods = ["linear_hmm"]
+datasets = ["city"]
+keeps = ["1/4", "1/8"]
+
+[[cells]]
+group = "learned"
+methods = ["tedtrajrec"]
+datasets = ["city"]
+seeds = [0, 3]
+set = ["model.d=16", "model.heads=4", "model.width=16", "train.epochs=1"]
+variants.small = []
+variants."no GNN" = ["model.gnn=none"]
+"""
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def test_a_plan_is_all_combinations(plan_file: Path) -> None:
+    plan = read_plan(plan_file, {"city": "elsewhere"})
+    assert plan.datasets["city"].path == "elsewhere"
+    assert [cell.name for cell in plan.cells] == [
+        "plain-city-linear_hmm-1of4-0",
+        "plain-city-linear_hmm-1of8-0",
+        "learned-city-tedtrajrec-small-1of8-0",
+        "learned-city-tedtrajrec-no_GNN-1of8-0",
+        "learned-city-tedtrajrec-small-1of8-3",
+        "learned-city-tedtrajrec-no_GNN-1of8-3",
+    ]
+    assert plan.cells[-1].settings[-3:] == ("model.gnn=none", "train.seed=3", 'train.keep=["1/8"]')
+    assert plan.cells[0].settings == ()
+
+
+def test_plans_that_cannot_be_run(plan_file: Path) -> None:
+    with pytest.raises(ConfigError, match="no dataset 'town'"):
+        read_plan(plan_file, {"town": "x"})
+    for change, message in {
+        ('["city"]\nkeeps', '["town"]\nkeeps'): "there is no dataset 'town'",
+        ('["linear_hmm"]', '["linear"]'): "no method 'linear'",
+        ("seeds = [0, 3]", "seed = [0, 3]"): "Unknown setting 'cells.seed'",
+        ("[datasets.city]", "[data.city]"): "a plan has datasets and cells",
+        ('group = "learned"', 'group = "learned'): "not valid TOML",
+        ('"no GNN" = ["model.gnn=none"]', '"sm-all" = []\nvariants."sm all" = ["model.d=8"]'): "are named",
+    }.items():
+        plan_file.write_text(PLAN.replace(*change))
+        with pytest.raises((ConfigError, InputError), match=message):
+            read_plan(plan_file)
+
+
+def test_cells_run_once_and_their_rows_say_what_they_are(
+    plan_file: Path,
+    small_dataset: Dataset,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    plan = read_plan(plan_file, {"city": str(small_dataset.path)})
+    few = dataclasses.replace(plan, cells=plan.cells[:3])
+    said: list[str] = []
+    rows = run_plan(few, tmp_path / "rows", jobs=2, device="cpu", say=said.append)
+    assert [row["cell"]["method"] for row in rows] == ["linear_hmm", "linear_hmm", "tedtrajrec"]
+    assert said[0] == "3 cells, 3 to do"
+    direct = evaluate_draw(make_method("linear_hmm", small_dataset.network), draw_steps(small_dataset, keep="1/8"))
+    assert rows[1]["metrics"]["test"]["accuracy"] == direct.summary["accuracy"]
+    assert rows[2]["finished"]
+    assert rows[2]["training"]["history"][0]["epoch"] == 0
+    assert rows[2]["method"]["d"] == 16
+    assert rows[2]["method"]["parameters"] > 1000
+
+    again = run_plan(few, tmp_path / "rows", device="cpu", say=said.append)
+    assert said[-1] == "3 cells, 0 to do"
+    assert again == rows
+    changed = read_plan(_edited(plan_file, "train.epochs=1", "train.epochs=2"), {"city": str(small_dataset.path)})
+    run_plan(dataclasses.replace(changed, cells=changed.cells[:2]), tmp_path / "rows", device="cpu", say=said.append)
+    assert said[-1] == "2 cells, 0 to do"  # other cells of the file do not matter
+
+    table = format_rows(rows).splitlines()
+    assert table[2].startswith("| plain | city | 1/4 | linear_hmm | 1 | ")
+    assert len(table) == 5
+
+
+def _edited(file: Path, old: str, new: str) -> Path:
+    file.write_text(file.read_text().replace(old, new))
+    return file
+
+
+def test_no_time_for_an_epoch_gives_no_row(
+    plan_file: Path,
+    small_dataset: Dataset,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    plan = read_plan(plan_file, {"city": str(small_dataset.path)})
+    assert run_cell(plan.cells[2], plan.datasets["city"], tmp_path / "run", device="cpu", until=0.0) is None
+
+
+def test_means_and_spreads() -> None:
+    cell = {"group": "g", "dataset": "d", "keep": "1/8", "method": "m", "variant": ""}
+    values = {"accuracy": 0.5, "recall": 0.5, "precision": 0.5, "f1": 0.5, "mae_m": 10.0, "rmse_m": 1000.0}
+    rows = [
+        {"cell": cell, "finished": True, "metrics": {"test": {name: k * value for name, value in values.items()}}}
+        for k in (1.0, 1.2)
+    ]
+    line = format_rows(rows).splitlines()[-1]
+    assert "| 2 | .550 ± .071 |" in line
+    assert "| 11 ± 1 | 1,100 ± 141 |" in line
+    assert len(format_rows(rows, "fixed").splitlines()) == 2
+    assert "m (unfinished)" in format_rows([{**rows[0], "finished": False}])
+
+
+def test_given_draws(small_dataset: Dataset, tmp_path: Path) -> None:  # noqa: F811
+    test = small_dataset.split("test")
+    ids, lengths = test.trips().traj_id.tolist(), test.lengths.tolist()
+    steps = {ids[k]: {"1/8": [0, 3, lengths[k] - 1]} for k in (2, 0)}
+    file = tmp_path / "draws.json"
+    file.write_text(json.dumps({"trips": steps}))
+    draw = given_draw(small_dataset, file, "1/8")
+    assert draw.traj_id.tolist() == [ids[2], ids[0]]
+    assert [int(k) for k in draw.observed.nonzero()[0]] == [0, 3, lengths[2] - 1] + [
+        lengths[2] + k for k in (0, 3, lengths[0] - 1)
+    ]
+    assert draw.rule == "fixed"
+    for change, message in {
+        '{"trips": {"nobody": {"1/8": [0]}}}': "1 of 1 trips, such as nobody, are not in 'test'",
+        json.dumps({"trips": {ids[0]: {"1/8": [0]}}}): "do not end with its last",
+        json.dumps({"trips": {ids[0]: {"1/4": [0]}}}): "does not give observed steps",
+        "[": "does not give observed steps",
+    }.items():
+        file.write_text(change)
+        with pytest.raises(InputError, match=message):
+            given_draw(small_dataset, file, "1/8")
