@@ -27,7 +27,18 @@ def run(words, capsys):
 def test_version_and_help(capsys):
     assert run("--version", capsys).strip() == f"tedtrajrec {__version__}"
     verbs = ("network build", "network info", "network plot", "simulate", "clean", "match", "thin", "plot", "demo")
-    for verb in (*verbs, "prepare", "data info", "data pack", "data unpack", "methods", "train", "evaluate"):
+    for verb in (
+        *verbs,
+        "prepare",
+        "data info",
+        "data pack",
+        "data unpack",
+        "methods",
+        "models",
+        "train",
+        "export",
+        "evaluate",
+    ):
         assert "Usage" in run(f"{verb} --help", capsys)
 
 

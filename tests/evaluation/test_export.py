@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file, save_file
 
+from tedtrajrec.cli import main
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.evaluation.evaluate import evaluate_methods
@@ -49,7 +50,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         time_zone="Europe/Berlin",
         source="made.csv",
         dropped={"below_min_steps": 7},
-        config={"truth": {"source": "given"}},
+        config={"truth": {"source": "given", "rematch": True}},
     )
 
 
@@ -88,6 +89,7 @@ def test_the_weights_are_halved(run: Path, model: Path) -> None:
     for name, array in whole.items():
         assert half[name].dtype == np.float16
         np.testing.assert_allclose(half[name].astype(np.float32), array, rtol=2**-11, atol=2**-25)
+    assert len({path.stat().st_mode for path in model.iterdir()}) == 1  # who may read the card may read the weights
     assert {path.name for path in model.iterdir()} == {"config.json", "model.safetensors", "card.json", "README.md"}
     assert (model / "model.safetensors").stat().st_size < 0.6 * (run / "model.safetensors").stat().st_size
 
@@ -102,7 +104,7 @@ def test_it_answers_as_the_run_does(dataset: Dataset, run: Path, model: Path) ->
     assert len(np.unique(before.steps.segment)) > 20  # it learned something, so that a change would show
     same = before.steps.segment == after.steps.segment
     assert same.mean() >= 0.99
-    assert np.abs(before.steps.ratio - after.steps.ratio)[same].max() < 0.05
+    assert np.abs(before.steps.ratio - after.steps.ratio)[same].max() < 2e-4  # bfloat16 would differ more
 
 
 @given(
@@ -168,7 +170,7 @@ def test_the_card_holds_every_fact(dataset: Dataset, run: Path, metrics: Path, m
     }  # fmt: skip
     written = [json.loads(file.read_text()) for file in metrics.rglob("metrics.json")]
     assert evaluated == {(row["method"], row["draw"]["keep"]): row["metrics"]["accuracy"] for row in written}
-    assert [row["method"] for row in card["evaluations"]] == ["tedtrajrec", "tedtrajrec", "linear_hmm", "linear_hmm"]
+    assert list(evaluated) == [(name, keep) for keep in ("1/8", "1/16") for name in ("tedtrajrec", "linear_hmm")]
 
 
 def test_half_precision_is_measured_on_the_trips_of_validation(model: Path, dataset: Dataset) -> None:
@@ -211,7 +213,7 @@ def test_the_limits_are_those_of_the_data(model: Path, dataset: Dataset) -> None
         f"{train.lengths.min()} to {train.lengths.max()} steps",
         f"on {len(np.unique(train.segment[train.segment >= 0]))} of {dataset.network.n_segments} segments",
         "steps of 15 s, 1/8 of them observed",
-        "were given with the trips",
+        "True positions came with the trips, and were found by matching where they were not given;",
         "At keep 1/16",
         "need not be connected",
     ):
@@ -233,6 +235,26 @@ def test_rows_of_a_file_serve_as_well(run: Path, metrics: Path, model: Path, tmp
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     card = export_model(run, tmp_path / "model", metrics=[tmp_path / "rows.jsonl"])
     assert card["evaluations"] == card_of(model)["evaluations"]
+
+
+def test_command_line(
+    run: Path, dataset: Dataset, metrics: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", str(run), "-o", str(tmp_path / "smallville"), "--dataset", str(dataset.path)]
+    words += ["--metrics", str(metrics), "--note", "Made by the tests."]
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    out = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert f"{card_of(model)['parameters']:,} parameters, {card_of(model)['bytes'] / 1e6:.1f} MB" in out
+    assert "of the validation steps get the same segment as before" in out
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "smallville" / name).read_bytes() == (model / name).read_bytes()
+    assert card_of(tmp_path / "smallville") | {"exported": ""} == card_of(model) | {"exported": ""}
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "exists already" in " ".join(capsys.readouterr().err.split())
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -24,6 +24,12 @@ _COLUMNS = {
     "at cap": ("capped_share", ".3f"),
 }
 
+_TRUTH = {
+    "given": "came with the trips",
+    "match": "were found by matching all fixes",
+    "auto": "came with the trips, or were found by matching all fixes if these have none",
+}
+
 
 def limits(card: Card) -> list[str]:
     """Return where a model does not work or was not tested, as sentences that follow from the other facts."""
@@ -50,11 +56,10 @@ def limits(card: Card) -> list[str]:
             "the others are hardly ever predicted.",
         )
     if data.get("truth"):
-        given = data["truth"].get("source") == "given"
-        said(
-            f"The true positions {'were given with the trips' if given else 'were found by matching all fixes'};",
-            "the metrics measure agreement with them, errors of theirs included.",
-        )
+        origin = _TRUTH[data["truth"]["source"]]
+        if data["truth"].get("rematch"):
+            origin += ", and were found by matching where they were not given"
+        said(f"True positions {origin}; the metrics measure agreement with them, errors of theirs included.")
     said("A fix far from every road constrains nothing.")
     said(
         "Each step is the most likely one after those before it:",

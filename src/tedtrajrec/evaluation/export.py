@@ -9,6 +9,7 @@ import datetime
 import json
 import platform
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import safetensors
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 import tedtrajrec
 from tedtrajrec.data.clock import load_zone
@@ -97,7 +98,7 @@ def export_model(
         card["network"] |= _network_facts(prepared)
         card["data"] |= _data_facts(prepared)
     with replacing_folder(output) as folder:
-        save_file(halved, folder / "model.safetensors")
+        (folder / "model.safetensors").write_bytes(save(halved))  # save_file would make it private to its owner
         _write_json(folder / "config.json", described)
         if prepared is not None:
             card["half_precision"] |= _compare(run, folder, prepared, training["settings"])
@@ -204,7 +205,13 @@ def _check_evaluations(rows: list[dict[str, Any]], described: dict[str, Any]) ->
         seen[key] = file
     if rows and not any(row["method"] == described["method"] for row in rows):
         raise InputError(f"there is no evaluation of {described['method']}", file=file)
-    rows.sort(key=lambda row: row["method"] != described["method"])
+    rows.sort(key=lambda row: _order(row, described["method"]))
+
+
+def _order(row: dict[str, Any], own: str) -> tuple[Any, ...]:
+    """Return what sorts evaluations: the densest first, those of the same steps together, the model before others."""
+    draw = row["draw"]
+    return -Fraction(draw["keep"]), draw["rule"], draw["hash"], row["method"] != own, row["method"]
 
 
 # ---------------------------------------------------------------------- its dataset
