@@ -31,7 +31,7 @@ def test_equals_the_dense_mask(seed: int, radius_m: float, beta_m: float, floor:
         weight = torch.exp(logits[i]) * mask
         torch.testing.assert_close(found[i], weight / weight.sum(-1, keepdim=True), rtol=1e-9, atol=1e-14)
         for step in range(n):
-            one = constraint.at(step).add_to(logits[:, step].clone())
+            one = constraint.each()[step].add_to(logits[:, step].clone())
             torch.testing.assert_close(torch.softmax(one, dim=-1)[i], found[i, step])
 
 

@@ -28,9 +28,10 @@ class Constraint(NamedTuple):
         """Return logits [B, n, S] with the constraint, which is added in place: they are large."""
         return logits.scatter_add_(-1, self.segment, self.bonus.to(logits.dtype))
 
-    def at(self, step: int) -> Constraint:
-        """Return the constraint of one step [B, K]."""
-        return Constraint(self.segment[:, step], self.bonus[:, step])
+    def each(self) -> list[Constraint]:
+        """Return the constraint of each step [B, K]."""
+        parts = zip(self.segment.unbind(1), self.bonus.unbind(1), strict=True)
+        return [Constraint(segment, bonus) for segment, bonus in parts]
 
 
 def constrain(

@@ -43,7 +43,7 @@ class Roads(NamedTuple):
         if self.omega is None or self.phase is None:
             return static
         omega = self.omega if self.omega.ndim == 1 else functional.embedding(segment, self.omega)
-        angle = (minute * ANGLE_PER_MINUTE).to(static.dtype)[..., None] * omega + self.phase
+        angle = torch.addcmul(self.phase, (minute * ANGLE_PER_MINUTE).to(static.dtype)[..., None], omega)
         return static + torch.cat([angle[..., :1], torch.sin(angle[..., 1:])], dim=-1)
 
 

@@ -46,7 +46,7 @@ def padding_bias(mask: Tensor, like: Tensor) -> Tensor:
 class Evolved(NamedTuple):
     """Keys as seen at the times of the queries, and values; c = d / heads."""
 
-    key: Tensor  # [q, B, heads, k, c]; q is 1 where keys do not move
+    key: Tensor  # [q, B, heads, k, c], already times 1 / sqrt(d); q is 1 where keys do not move
     bias: Tensor  # [q, B, 1, k] added to the logits: the padding, and what the interval says
     value: Tensor  # [B, heads, k, c]
 
@@ -110,20 +110,21 @@ class TimeAttention(nn.Module):
         value = self._split(self.value(memory))
         bias = padding_bias(mask, key)[None, :, None]  # [1, B, 1, k]
         if self.kind == "full":
-            return Evolved(key[None], bias, value)
+            return Evolved(key[None] * self.scale, bias, value)
         lag = query_time.t()[:, :, None] - memory_time[None]  # [q, B, k]
         if self.kind == "exp_decay":
             nearness = 1 / torch.log(math.e + lag.abs())
             interval = self.interval(nearness[..., None].to(key.dtype)).squeeze(-1)
-            return Evolved(key[None], bias + interval[:, :, None], value)
+            return Evolved(key[None] * self.scale, bias + interval[:, :, None], value)
         cell = torch.einsum("bhkc,hcx->bhkx", key, self.cell_weight) + self.cell_bias[:, None]
         rate, early, late = self.activation(cell).chunk(3, dim=-1)
+        early, late = early * self.scale, late * self.scale
         gate = torch.sigmoid(-rate[None] * lag[:, :, None, :, None].to(key.dtype))  # [q, B, heads, k, c]
         return Evolved(torch.lerp(late[None].expand_as(gate), early[None].expand_as(gate), gate), bias, value)
 
     def attend(self, query: Tensor, evolved: Evolved) -> Tensor:
         """Return what queries [q, B, d], or one query [B, d], read from the memory, in the same shape."""
-        split = (self.query(query) * self.scale).unflatten(-1, (self.heads, 1, -1))
+        split = self.query(query).unflatten(-1, (self.heads, 1, -1))
         logits = (split * evolved.key).sum(-1) + evolved.bias  # [q, B, heads, k]
         weight = self.dropout(torch.softmax(logits, dim=-1))
         out: Tensor = self.out((weight[..., None] * evolved.value).sum(-2).flatten(-2))
