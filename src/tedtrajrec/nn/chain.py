@@ -1,0 +1,329 @@
+"""A linear-chain conditional random field over the candidates of the steps of a trip.
+
+A path c = (c_1, ..., c_n) takes one candidate at each step. With the scores u of candidates and T of transitions,
+
+    score(c) = sum_i u_i[c_i] + sum_i T_i[c_i, c_{i+1}],   p(c) = exp(score(c) - log Z),   Z = sum over all paths,
+
+and log Z, the probabilities of candidates and the best paths are found step after step in O(n C^2).
+
+**Sums of exponentials as products.** Many steps share a transition matrix, so each distinct one is exponentiated once,
+
+    E[c, d] = exp(T[c, d] - m[d] + LIFT),   m[d] = max_c T[c, d],
+
+and a step of the forward pass is one product with the normalised weights of the step before,
+
+    a_{i+1} = u_{i+1} + m - LIFT + log(softmax(a_i) E),   log Z = sum_i logsumexp(a_i);
+
+likewise backwards. Logarithms keep scores of candidates exact whatever their range. Transitions are kept within REACH
+of the best one into the same candidate; lower ones count as that low. So E lies between exp(LIFT - REACH) and
+exp(LIFT), the softmax has an entry of at least 1 / C, and each sum is at least exp(LIFT - REACH) / C = exp(-64) at
+C = 64. Terms that underflow are below exp(-87), so all of them together change a sum by less than 1e-8: a path that has
+no choice but a forbidden transition still has its score to the precision of float32. In the gradient, probabilities
+below exp(-47) are lost at most.
+
+The gradient of log Z is the marginal probability of each candidate, and for a matrix the expected number of times that
+each of its transitions is taken. It is found by the backward pass, so that [n, B, C] is stored and not [n, B, C, C].
+
+All loops are fixed, and nothing waits for the device: everything here can be recorded as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+NO = -(2.0**20)
+"""The score of a candidate that does not exist: a power of two, which bfloat16 holds exactly too."""
+REACH = 100.0
+"""A transition counts as at most so much worse than the best one into the same candidate."""
+LIFT = 40.0
+"""What is added to exponents, so that the range of float32 above one is used as well."""
+
+
+class Chain(NamedTuple):
+    """The scores of a batch of trips; in float32 or better inside, whatever they come in.
+
+    Scores of paths should stay well above NO / 2. At padding, and for candidates that do not exist, transitions may be
+    any finite numbers, and numbers of matrices any integers.
+    """
+
+    unary: Tensor  # [B, n, C] of the candidates of each step; NO for those that do not exist
+    pair: Tensor  # [B, P, C, C] of transitions, the distinct matrices of a trip: from candidate c to candidate d
+    which: Tensor  # [B, n - 1] int64, the matrix between a step and the next
+    mask: Tensor  # [B, n] bool; real steps come first, and there is at least one
+
+
+def log_partition(chain: Chain) -> Tensor:
+    """Return log Z of each trip [B], with gradients for candidates and transitions."""
+    chain = _at_least_float32(chain)
+    return _totals(chain, chain.unary[:, None])[:, 0].to(chain.unary.dtype)
+
+
+def constrained_log_partition(chain: Chain, truth: Tensor) -> Tensor:
+    """Return the logarithm of the sum over all paths that agree with what is known [B], with gradients.
+
+    Parameters
+    ----------
+    chain
+        The scores.
+    truth
+        [B, n], a candidate that exists, or -1 where it is unknown.
+    """
+    return log_partition(chain._replace(unary=_pinned(chain, truth)))
+
+
+def negative_log_likelihood(chain: Chain, truth: Tensor) -> Tensor:
+    """Return -log of the probability of what is known [B], with gradients: the loss of a trip.
+
+    Both sums are taken side by side, so that each matrix is read once for the two of them: with the truth known in part
+    or in whole, this costs little more than :func:`log_partition` alone.
+
+    Parameters
+    ----------
+    chain
+        The scores.
+    truth
+        [B, n], a candidate that exists, or -1 where it is unknown.
+    """
+    chain = _at_least_float32(chain)
+    free, pinned = _totals(chain, torch.stack([chain.unary, _pinned(chain, truth)], dim=1)).unbind(1)
+    return (free - pinned).to(chain.unary.dtype)
+
+
+def path_score(chain: Chain, path: Tensor) -> Tensor:
+    """Return the score of one path of each trip [B], given by its candidates [B, n], with gradients."""
+    chain = _at_least_float32(chain)
+    c, real = chain.unary.shape[2], chain.mask[:, 1:]
+    path = path.where(chain.mask, 0)
+    place = (chain.which.where(real, 0) * c + path[:, :-1]) * c + path[:, 1:]
+    taken = chain.unary.gather(2, path[..., None])[..., 0].where(chain.mask, 0)
+    return taken.sum(1) + chain.pair.flatten(1).gather(1, place).where(real, 0).sum(1)
+
+
+@torch.no_grad()
+def marginals(chain: Chain) -> Tensor:
+    """Return the probability of each candidate of each step [B, n, C], 0 at padding, without gradients."""
+    chain = _at_least_float32(chain)
+    with _full_precision(chain.unary.device):
+        steps = _prepare(chain, chain.unary[:, None])
+        ahead = _sweep_forward(steps)
+        behind, _ = _sweep_backward(steps)
+        return (torch.softmax(ahead + behind, dim=-1) * steps.real).squeeze(2).transpose(0, 1)
+
+
+@torch.no_grad()
+def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
+    """Return the best path of each trip [B, n], 0 at padding, and its score [B].
+
+    Of equally good candidates the lowest is taken, decided at the last step first.
+    """
+    local, pair, row, mask = _max_plus(chain)
+    best, back = local[0], []
+    for here, matrix, real in zip(local[1:], row, mask[1:], strict=True):
+        value, source = (pair.index_select(0, matrix).add_(best[:, :, None])).max(1)
+        best = torch.where(real[:, None], value + here, best)
+        back.append(source)
+    score, state = best.max(1)
+    path = [state]
+    for source, real in zip(reversed(back), reversed(mask[1:]), strict=True):
+        state = torch.where(real, source.gather(1, state[:, None])[:, 0], state)
+        path.append(state)
+    return torch.stack(path[::-1], dim=1).where(chain.mask, 0), score
+
+
+@torch.no_grad()
+def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k best paths of each trip [B, k, n] and their scores in falling order [B, k].
+
+    The first is that of :func:`viterbi`. All are different. Where a trip has fewer, the score is NO and the path 0.
+
+    Parameters
+    ----------
+    chain
+        The scores.
+    k
+        How many: time and memory grow with it.
+    """
+    local, pair, row, mask = _max_plus(chain)
+    best = functional.pad(local[0][:, :, None], (0, k - 1), value=NO)  # [B, C, k], the k best ways to each candidate
+    back = []
+    for here, matrix, real in zip(local[1:], row, mask[1:], strict=True):
+        value, source = _merge(best, pair.index_select(0, matrix))
+        best = torch.where(real[:, None, None], value + here[:, :, None], best)
+        back.append(source)
+    value, source = _merge(best, best.new_zeros(len(best), best.shape[1], 1))  # as if all led to one last state
+    score, state = value[:, 0], source[:, 0]  # [B, k]; a state is candidate * k + rank
+    path = [state // k]
+    for source, real in zip(reversed(back), reversed(mask[1:]), strict=True):
+        state = torch.where(real[:, None], source.flatten(1).gather(1, state), state)
+        path.append(state // k)
+    exists = score > NO / 2
+    paths = torch.stack(path[::-1], dim=2)
+    return paths.where(exists[:, :, None] & chain.mask[:, None], 0), score.where(exists, NO)
+
+
+def _merge(best: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the k best ways into each of D states and where they come from, as candidate * k + rank, both [B, D, k].
+
+    The ways to each candidate are in falling order, so only the next one of each can follow: k times the best of those
+    is taken, and the next way to the same candidate put in its place. That reads [B, C, D] k times, not [B, C k, D].
+
+    Parameters
+    ----------
+    best
+        [B, C, k], in falling order.
+    pair
+        [B, C, D].
+    """
+    k = best.shape[2]
+    ways = functional.pad(best, (0, 1), value=NO).flatten(1)  # [B, C * (k + 1)]: after the last there is none
+    front = best[:, :, :1] + pair
+    values: list[Tensor] = []
+    sources: list[Tensor] = []
+    taken = pair.new_empty((len(pair), 0, pair.shape[2]), dtype=torch.int64)
+    for _ in range(k):
+        value, candidate = front.max(1, keepdim=True)  # [B, 1, D]
+        rank = (taken == candidate).sum(1)  # how often the candidate has been taken before
+        values.append(value[:, 0])
+        sources.append(candidate[:, 0] * k + rank)
+        following = ways.gather(1, candidate[:, 0] * (k + 1) + rank + 1)
+        front.scatter_(1, candidate, following[:, None] + pair.gather(1, candidate))
+        taken = torch.cat([taken, candidate], dim=1)
+    return torch.stack(values, dim=2), torch.stack(sources, dim=2)
+
+
+class _Steps(NamedTuple):
+    """A chain made ready for the two passes: time comes first, and K sets of unary scores share the transitions."""
+
+    local: Tensor  # [n, B, K, C] u, from the second step on u + m - LIFT
+    weight: Tensor  # [B * P, C, C] E
+    row: Tensor  # [n - 1, B] int64, the row of weight between a step and the next
+    real: Tensor  # [n, B, 1, 1] 1 or 0
+
+
+def _at_least_float32(chain: Chain) -> Chain:
+    """Return the chain with scores of one type."""
+    precision = torch.promote_types(torch.promote_types(chain.unary.dtype, chain.pair.dtype), torch.float32)
+    return chain._replace(unary=chain.unary.to(precision), pair=chain.pair.to(precision))
+
+
+@contextmanager
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Keep bfloat16 (autocast) and TF32 out of the products: their errors would add up over the steps."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _pinned(chain: Chain, truth: Tensor) -> Tensor:
+    """Return the unary scores with NO for all candidates but the true one where it is known."""
+    others = torch.arange(chain.unary.shape[2], device=truth.device) != truth[..., None]
+    return chain.unary.masked_fill(others & (truth >= 0)[..., None], NO)
+
+
+def _rows(chain: Chain) -> Tensor:
+    """Return which of all matrices of the batch [B * P] stands between a step and the next [n - 1, B]."""
+    b, n_matrices = chain.pair.shape[:2]
+    first = torch.arange(b, device=chain.which.device) * n_matrices
+    return chain.which.where(chain.mask[:, 1:], 0).t() + first
+
+
+def _max_plus(chain: Chain) -> tuple[tuple[Tensor, ...], Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return what the searches for best paths read: unary scores, all matrices, their rows and the mask by steps."""
+    chain = _at_least_float32(chain)
+    local = chain.unary.transpose(0, 1).contiguous()
+    return local.unbind(0), chain.pair.flatten(0, 1), _rows(chain).unbind(0), chain.mask.unbind(1)
+
+
+def _prepare(chain: Chain, unary: Tensor) -> _Steps:
+    """Return the chain made ready, with several sets of unary scores [B, K, n, C]."""
+    row = _rows(chain)
+    highest = chain.pair.amax(2) - LIFT  # [B, P, C]
+    weight = (chain.pair - highest[:, :, None]).clamp_(min=LIFT - REACH).exp_()
+    local = unary.permute(2, 0, 1, 3).where(chain.mask.t()[..., None, None], 0)
+    into = highest.flatten(0, 1)[row]  # [n - 1, B, C]
+    local = torch.cat([local[:1], local[1:] + into[:, :, None]])
+    return _Steps(local, weight.flatten(0, 1), row, chain.mask.t()[..., None, None].to(weight.dtype))
+
+
+def _sweep_forward(steps: _Steps) -> Tensor:
+    """Return a [n, B, K, C]; past the last real step it means nothing."""
+    local, row = steps.local.unbind(0), steps.row.unbind(0)
+    ahead = [local[0]]
+    for here, matrix in zip(local[1:], row, strict=True):
+        total = torch.softmax(ahead[-1], dim=-1) @ steps.weight.index_select(0, matrix)
+        ahead.append(total.log_() + here)
+    return torch.stack(ahead)
+
+
+def _sweep_backward(steps: _Steps) -> tuple[Tensor, Tensor]:
+    """Return log of the sums over what follows each step [n, B, K, C], and the weights they were taken with.
+
+    The first is up to a constant for each step, the second [n - 1, B, K, C] is the softmax of what the next candidates
+    and all after them add.
+    """
+    local, row, real = steps.local.unbind(0), steps.row.unbind(0), steps.real.unbind(0)
+    follows = torch.zeros_like(local[0])
+    behind, weights = [follows], []
+    for i in range(len(row) - 1, -1, -1):
+        weight = torch.softmax(local[i + 1] + follows, dim=-1)
+        total = weight @ steps.weight.index_select(0, row[i]).mT
+        follows = total.log_() * real[i + 1]  # nothing follows the last real step
+        behind.append(follows)
+        weights.append(weight)
+    return torch.stack(behind[::-1]), torch.stack(weights[::-1]) if weights else steps.local[:0]
+
+
+def _totals(chain: Chain, unary: Tensor) -> Tensor:
+    """Return log Z [B, K] in float64 for several sets of unary scores [B, K, n, C], with gradients."""
+    total: Tensor = _LogPartition.apply(unary, chain.pair, chain.which, chain.mask)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _LogPartition(torch.autograd.Function):
+    """The forward pass, with the backward pass as its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
+        """Return log Z [B, K] of unary scores [B, K, n, C]; in float64, as differences of large numbers are wanted."""
+        with _full_precision(unary.device):
+            steps = _prepare(Chain(unary, pair, which, mask), unary)
+            ahead = _sweep_forward(steps)
+        ctx.n_matrices = pair.shape[1]
+        ctx.save_for_backward(*steps, which, ahead)
+        return (torch.logsumexp(ahead, dim=-1).double() * steps.real[..., 0]).sum(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:  # noqa: ANN401
+        """Return the marginals and the expected numbers of transitions, times the gradient [B, K]."""
+        *parts, which, ahead = ctx.saved_tensors
+        steps = _Steps(*parts)
+        n, b, k, c = ahead.shape
+        with _full_precision(ahead.device):
+            behind, weight = _sweep_backward(steps)
+        scale = grad.to(ahead.dtype)[None, ..., None] * steps.real  # [n, B, K, 1]
+        grad_unary = (torch.softmax(ahead + behind, dim=-1) * scale).permute(1, 2, 0, 3)
+        if not ctx.needs_input_grad[1]:
+            return grad_unary, None, None, None
+        # The transition c to d of step i has the probability source[c] E[c, d] weight[d], so those of the steps that
+        # share a matrix are summed up as one product [C, steps] [steps, C], and E comes in at the end.
+        source = torch.softmax(ahead[:-1], dim=-1)
+        source = source * (scale[1:] / (source * behind[:-1].exp()).sum(-1, keepdim=True))
+        uses = which[:, None] == torch.arange(ctx.n_matrices, device=which.device)[:, None]  # [B, P, n - 1]
+        left = uses[:, :, None, None] * source.permute(1, 3, 2, 0)[:, None]  # [B, P, C, K, n - 1]
+        left = left.reshape(b, ctx.n_matrices * c, k * (n - 1))
+        right = weight.permute(1, 2, 0, 3).reshape(b, k * (n - 1), c)
+        with torch.autocast(ahead.device.type, enabled=False):
+            count = (left @ right).view(b, ctx.n_matrices, c, c)
+        return grad_unary, count.mul_(steps.weight.view_as(count)), None, None
