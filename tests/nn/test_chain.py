@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tedtrajrec.nn.best_paths import TRIPS_PER_PART, by_kernel, by_tensors
 from tedtrajrec.nn.chain import (
     NO,
     REACH,
@@ -283,6 +284,26 @@ def test_transitions_count_as_no_lower_than_the_reach() -> None:
     total = log_partition(hopeless)
     torch.testing.assert_close(total, log_partition(floor))
     assert torch.autograd.grad(total.sum(), hopeless.pair)[0].isfinite().all()
+
+
+@settings(max_examples=30)
+@given(chains, st.integers(1, 8))
+def test_best_paths_of_other_devices_are_those_of_the_kernel(chain: Chain, k: int) -> None:
+    paths, scores = by_kernel(*chain, k)
+    others, other_scores = by_tensors(*chain, k)
+    assert torch.equal(scores, other_scores)
+    some = scores.isfinite()[..., None] & chain.mask[:, None]
+    assert torch.equal(paths.where(some, 0), others.where(some, 0))
+
+
+def test_many_trips_are_searched_in_parts() -> None:
+    chain = made_chain(
+        0, tuple(1 + k % 9 for k in range(2 * TRIPS_PER_PART + 3)), 5, 3, whole=True, dtype=torch.float32
+    )
+    path, score = viterbi(chain)
+    other, other_score = (part[:, 0] for part in by_tensors(*chain, 1))
+    assert torch.equal(path, other.where(chain.mask, 0))
+    assert torch.equal(score, other_score)
 
 
 def test_ties_go_to_the_lowest_candidate() -> None:

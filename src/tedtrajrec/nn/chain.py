@@ -36,7 +36,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
+
+from tedtrajrec.nn.best_paths import best_paths
 
 NO = -(2.0**20)
 """The score of a candidate that does not exist: a power of two, which bfloat16 holds exactly too."""
@@ -49,8 +50,9 @@ LIFT = 40.0
 class Chain(NamedTuple):
     """The scores of a batch of trips; in float32 or better inside, whatever they come in.
 
-    Scores of paths should stay well above NO / 2. At padding, and for candidates that do not exist, transitions may be
-    any finite numbers, and numbers of matrices any integers.
+    At each real step at least one candidate exists, and paths of candidates that exist score well above NO / 2. What
+    stands at padding is never looked at. Transitions are finite; those of candidates that do not exist may be anything
+    within the range of the others.
     """
 
     unary: Tensor  # [B, n, C] of the candidates of each step; NO for those that do not exist
@@ -117,29 +119,17 @@ def marginals(chain: Chain) -> Tensor:
         return (torch.softmax(ahead + behind, dim=-1) * steps.real).squeeze(2).transpose(0, 1)
 
 
-@torch.no_grad()
 def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
     """Return the best path of each trip [B, n], 0 at padding, and its score [B].
 
     Of equally good candidates the lowest is taken, decided at the last step first.
     """
-    local, pair, row, mask = _max_plus(chain)
-    best, back = local[0], []
-    for here, matrix, real in zip(local[1:], row, mask[1:], strict=True):
-        value, source = (pair.index_select(0, matrix).add_(best[:, :, None])).max(1)
-        best = torch.where(real[:, None], value + here, best)
-        back.append(source)
-    score, state = best.max(1)
-    path = [state]
-    for source, real in zip(reversed(back), reversed(mask[1:]), strict=True):
-        state = torch.where(real, source.gather(1, state[:, None])[:, 0], state)
-        path.append(state)
-    return torch.stack(path[::-1], dim=1).where(chain.mask, 0), score
+    paths, scores = best_paths(*_at_least_float32(chain), k=1)
+    return paths[:, 0].where(chain.mask, 0), scores[:, 0]
 
 
-@torch.no_grad()
 def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k best paths of each trip [B, k, n] and their scores in falling order [B, k].
+    """Return the k best paths of each trip [B, k, n], 0 at padding, and their scores in falling order [B, k].
 
     The first is that of :func:`viterbi`. All are different. Where a trip has fewer, the score is NO and the path 0.
 
@@ -150,52 +140,9 @@ def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     k
         How many: time and memory grow with it.
     """
-    local, pair, row, mask = _max_plus(chain)
-    best = functional.pad(local[0][:, :, None], (0, k - 1), value=NO)  # [B, C, k], the k best ways to each candidate
-    back = []
-    for here, matrix, real in zip(local[1:], row, mask[1:], strict=True):
-        value, source = _merge(best, pair.index_select(0, matrix))
-        best = torch.where(real[:, None, None], value + here[:, :, None], best)
-        back.append(source)
-    value, source = _merge(best, best.new_zeros(len(best), best.shape[1], 1))  # as if all led to one last state
-    score, state = value[:, 0], source[:, 0]  # [B, k]; a state is candidate * k + rank
-    path = [state // k]
-    for source, real in zip(reversed(back), reversed(mask[1:]), strict=True):
-        state = torch.where(real[:, None], source.flatten(1).gather(1, state), state)
-        path.append(state // k)
-    exists = score > NO / 2
-    paths = torch.stack(path[::-1], dim=2)
-    return paths.where(exists[:, :, None] & chain.mask[:, None], 0), score.where(exists, NO)
-
-
-def _merge(best: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the k best ways into each of D states and where they come from, as candidate * k + rank, both [B, D, k].
-
-    The ways to each candidate are in falling order, so only the next one of each can follow: k times the best of those
-    is taken, and the next way to the same candidate put in its place. That reads [B, C, D] k times, not [B, C k, D].
-
-    Parameters
-    ----------
-    best
-        [B, C, k], in falling order.
-    pair
-        [B, C, D].
-    """
-    k = best.shape[2]
-    ways = functional.pad(best, (0, 1), value=NO).flatten(1)  # [B, C * (k + 1)]: after the last there is none
-    front = best[:, :, :1] + pair
-    values: list[Tensor] = []
-    sources: list[Tensor] = []
-    taken = pair.new_empty((len(pair), 0, pair.shape[2]), dtype=torch.int64)
-    for _ in range(k):
-        value, candidate = front.max(1, keepdim=True)  # [B, 1, D]
-        rank = (taken == candidate).sum(1)  # how often the candidate has been taken before
-        values.append(value[:, 0])
-        sources.append(candidate[:, 0] * k + rank)
-        following = ways.gather(1, candidate[:, 0] * (k + 1) + rank + 1)
-        front.scatter_(1, candidate, following[:, None] + pair.gather(1, candidate))
-        taken = torch.cat([taken, candidate], dim=1)
-    return torch.stack(values, dim=2), torch.stack(sources, dim=2)
+    paths, scores = best_paths(*_at_least_float32(chain), k=k)
+    exists = scores > NO / 2
+    return paths.where(exists[:, :, None] & chain.mask[:, None], 0), scores.where(exists, NO)
 
 
 class _Steps(NamedTuple):
@@ -231,23 +178,10 @@ def _pinned(chain: Chain, truth: Tensor) -> Tensor:
     return chain.unary.masked_fill(others & (truth >= 0)[..., None], NO)
 
 
-def _rows(chain: Chain) -> Tensor:
-    """Return which of all matrices of the batch [B * P] stands between a step and the next [n - 1, B]."""
-    b, n_matrices = chain.pair.shape[:2]
-    first = torch.arange(b, device=chain.which.device) * n_matrices
-    return chain.which.where(chain.mask[:, 1:], 0).t() + first
-
-
-def _max_plus(chain: Chain) -> tuple[tuple[Tensor, ...], Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return what the searches for best paths read: unary scores, all matrices, their rows and the mask by steps."""
-    chain = _at_least_float32(chain)
-    local = chain.unary.transpose(0, 1).contiguous()
-    return local.unbind(0), chain.pair.flatten(0, 1), _rows(chain).unbind(0), chain.mask.unbind(1)
-
-
 def _prepare(chain: Chain, unary: Tensor) -> _Steps:
     """Return the chain made ready, with several sets of unary scores [B, K, n, C]."""
-    row = _rows(chain)
+    b, n_matrices = chain.pair.shape[:2]
+    row = chain.which.where(chain.mask[:, 1:], 0).t() + torch.arange(b, device=chain.which.device) * n_matrices
     highest = chain.pair.amax(2) - LIFT  # [B, P, C]
     weight = (chain.pair - highest[:, :, None]).clamp_(min=LIFT - REACH).exp_()
     local = unary.permute(2, 0, 1, 3).where(chain.mask.t()[..., None, None], 0)
