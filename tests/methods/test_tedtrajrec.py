@@ -17,7 +17,8 @@ from tedtrajrec.methods.tedtrajrec import TedTrajRec, TedTrajRecConfig
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
-from tedtrajrec.nn.decoder import Fed
+from tedtrajrec.nn.decoder import Encoded, Fed
+from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
 from tests.conftest import make_grid
@@ -224,6 +225,26 @@ def test_what_is_kept_of_the_roads_follows_the_weights(city: RoadNetwork, trips:
     torch.testing.assert_close(method.recover(batch).ratio, first.ratio, rtol=0, atol=1e-4)
     method.double()
     assert method.recover(batch).ratio.dtype == torch.float64
+
+
+def test_one_trip_keeps_to_one_thread(city: RoadNetwork, trips: Trips, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = made(city).eval()
+    encode, seen = method.encode, []
+
+    def look(inputs: Inputs, roads: Roads) -> Encoded:
+        seen.append(torch.get_num_threads())
+        return encode(inputs, roads)
+
+    monkeypatch.setattr(method, "encode", look)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for some in (trips.select(np.array([0])), trips):
+            method.decode(method.inputs(batch_of(city, some)))
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

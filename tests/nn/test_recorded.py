@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -89,3 +89,40 @@ def test_training_steps_are_those_of_the_cpu(tiny_city: RoadNetwork, gnn: str) -
             progress.step += 1
         losses[device] = [float(row.total) for row in rows]
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+
+
+def test_graphs_stay_through_training_and_follow_the_weights(
+    tiny_city: RoadNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
+    method = TedTrajRec(tiny_city, SMALL).to("cuda")
+    trainer = Trainer(method, TrainConfig(lr=1e-2), 10)
+    inputs = literal.made_inputs(tiny_city.n_segments, 3)
+    batch: Any = None
+    monkeypatch.setattr(method, "inputs", lambda _: inputs)
+    graphs, found = [], []
+    for k in range(3):
+        if k == 1:
+            method.train()
+            trainer(trainer.shape(inputs), Progress())
+            method.eval()
+        if k == 2:
+            method.restore({name: value * 0.5 for name, value in method.state().items()})
+        found.append(method.recover(batch))
+        graphs.append(method._recorded)
+        plain = TedTrajRec(tiny_city, SMALL).eval()
+        plain.restore(method.state())
+        expected = plain.decode(inputs)
+        assert torch.equal(found[-1].segment.cpu(), expected.segment)
+        torch.testing.assert_close(found[-1].ratio.cpu(), expected.ratio, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[-1].log_prob.cpu(), expected.log_prob, rtol=1e-4, atol=1e-4)
+    assert graphs[0] is not None
+    assert all(graph is graphs[0] for graph in graphs)
+    assert len(graphs[0]._records) == 1
+    assert not torch.allclose(found[0].ratio, found[1].ratio, atol=1e-3)
+    assert not torch.allclose(found[1].ratio, found[2].ratio, atol=1e-3)
+    weight = method.road_gnn.table
+    weight.data = weight.data.clone()  # a weight in another place: graphs would read the old one
+    method.recover(batch)
+    assert method._recorded is not graphs[0]

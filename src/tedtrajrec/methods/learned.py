@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
@@ -17,7 +18,7 @@ from tedtrajrec.methods.base import Arrays, Method, Recovered
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, constrain
-from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, StepDecoder, segment_loss
+from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder, segment_loss
 from tedtrajrec.nn.point_features import Nearby, pad_candidates
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.road_gnn import Roads
@@ -119,8 +120,10 @@ class LearnedMethod(Method[Settings], nn.Module):
         x, y = network.geom_xy
         self._middle = torch.tensor([(x.min() + x.max()) / 2, (y.min() + y.max()) / 2], dtype=torch.float32)
         self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
-        self._roads: Roads | None = None
+        self._roads: Roads | None = None  # kept for use, in place: recorded graphs read it
+        self._stale = False  # whether weights may have changed since
         self._recorded: Recorded[Inputs, Decoded] | None = None
+        self._recorded_with: list[int] = []  # where the weights were
 
     @abstractmethod
     def roads(self) -> Roads:
@@ -191,8 +194,9 @@ class LearnedMethod(Method[Settings], nn.Module):
         roads = self.roads()
         encoded = self.encode(inputs, roads)
         constraint = self.constraint(inputs)
-        fed = self._feed(inputs, roads, encoded, constraint)
-        state = self.decoder.states(encoded, roads, inputs.step_minute, fed)
+        ready = self.decoder.prepare(encoded, inputs.step_minute)
+        fed = self._feed(inputs, roads, encoded, constraint, ready)
+        state = self.decoder.states(encoded, roads, inputs.step_minute, fed, ready)
 
         known = inputs.segment >= 0
         count = known.sum().clamp_min(1)
@@ -202,22 +206,36 @@ class LearnedMethod(Method[Settings], nn.Module):
         segment, ratio = miss.sum() / count, off.sum() / count
         return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
 
-    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint) -> Fed:
+    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint, ready: Ready) -> Fed:
         """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
         truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
         training = self.decoder.training
         self.decoder.eval()
-        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth)
+        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth, ready)
         self.decoder.train(training)
         return Fed(decoded.segment, decoded.ratio, inputs.forced)
 
     @torch.no_grad()
     def decode(self, inputs: Inputs) -> Decoded:
         """Return the most likely positions of a batch; the road part is computed once for all batches."""
-        if self._roads is None:
-            self._roads = self.roads()
-        encoded = self.encode(inputs, self._roads)
-        return self.decoder.decode(encoded, self._roads, inputs.step_minute, self.constraint(inputs))
+        roads = self._kept_roads()
+        alone = self.device.type == "cpu" and len(inputs.step_mask) == 1
+        with _one_thread() if alone else contextlib.nullcontext():
+            encoded = self.encode(inputs, roads)
+            return self.decoder.decode(encoded, roads, inputs.step_minute, self.constraint(inputs))
+
+    def _kept_roads(self) -> Roads:
+        """Return the road part for use, made anew where weights may have changed."""
+        if self._roads is None or self._stale:
+            with torch.inference_mode(mode=False), torch.no_grad():  # so that it can be overwritten in any mode
+                roads = self.roads()
+                if self._roads is None:
+                    self._roads = roads
+                for old, new in zip(self._roads, roads, strict=True):
+                    if old is not None and new is not None and old is not new:
+                        old.copy_(new)
+            self._stale = False
+        return self._roads
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step."""
@@ -226,14 +244,19 @@ class LearnedMethod(Method[Settings], nn.Module):
         inputs = self.inputs(batch)
         if self.device.type != "cuda":
             return Recovered(*self.decode(inputs.to(self.device)))
-        if self._recorded is None:
-            self._recorded = Recorded(self.decode, self.device)
+        places = [weight.data_ptr() for weight in self.parameters()]
+        if self._recorded is None or places != self._recorded_with:
+            self._recorded, self._recorded_with = Recorded(self.decode, self.device), places
+        self._kept_roads()  # graphs read it, but do not make it
         n = inputs.step_mask.shape[1]
         return Recovered(*(part[:, :n].clone() for part in self._recorded(inputs.rounded())))
 
     def train(self, mode: bool = True) -> Self:
-        """Switch between training and use; weights may change in training, so what was kept of the roads goes."""
-        self._roads = self._recorded = None
+        """Switch between training and use; weights may change in training, so the roads are made anew after it.
+
+        Recorded graphs stay: training changes the values of weights, not their place.
+        """
+        self._stale = True
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -249,5 +272,16 @@ class LearnedMethod(Method[Settings], nn.Module):
         own = self.state_dict()
         if own.keys() != state.keys() or any(own[name].shape != array.shape for name, array in state.items()):
             raise ValueError("the weights do not fit the settings and the network")
+        self._stale = True
         self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()})
-        self._roads = self._recorded = None
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on this thread alone: for the small operations of one trip, others take longer to wake than to work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -26,6 +26,9 @@ from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
 from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
 
+Ready = Sequence[Sequence[Evolved]]
+"""For each step, all that its layers need and that does not depend on the state."""
+
 
 class Encoded(NamedTuple):
     """What an encoder says of the fixes of a batch."""
@@ -56,7 +59,7 @@ class Core(nn.Module, ABC):
     """The recurrence of a decoder."""
 
     @abstractmethod
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
         """Return for each step all that does not depend on the state; step times [B, n] are in steps."""
 
     @abstractmethod
@@ -92,7 +95,7 @@ class TedFormerCore(Core):
         self.from_fed = nn.Linear(d + 1, d)  # the linear map of the embedding layer, in two parts
         self.from_state = nn.Linear(d, d, bias=False)
 
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
         """Return the keys of all layers at each step."""
         n = step_time.shape[1]
         layers = [
@@ -129,7 +132,7 @@ class GruCore(Core):
         self.score = nn.Linear(d, 1, bias=False)
         self.cell = nn.GRUCell(2 * d + 1, d)
 
-    def prepare(self, encoded: Encoded, step_time: Tensor) -> Sequence[Sequence[Evolved]]:
+    def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
         """Return the projected fixes, the same at each step."""
         key = self.from_memory(encoded.states)
         return [[Evolved(key, padding_bias(encoded.mask, key), encoded.states)]] * step_time.shape[1]
@@ -172,7 +175,11 @@ class StepDecoder(nn.Module):
         """Return r [...] from h and X of the segment [..., d]."""
         return torch.sigmoid(self.along(torch.cat([state, road], dim=-1)).squeeze(-1))
 
-    def states(self, encoded: Encoded, roads: Roads, minute: Tensor, fed: Fed) -> Tensor:
+    def prepare(self, encoded: Encoded, minute: Tensor) -> Ready:
+        """Return what :meth:`states` and :meth:`decode` both need: training runs both and makes it once."""
+        return self.core.prepare(encoded, step_times(minute))
+
+    def states(self, encoded: Encoded, roads: Roads, minute: Tensor, fed: Fed, ready: Ready | None = None) -> Tensor:
         """Return h of all steps [B, n, d] where all that is fed is known.
 
         Parameters
@@ -183,18 +190,26 @@ class StepDecoder(nn.Module):
             Local minute of the day of the steps [B, n].
         fed
             Positions of the steps; each is fed to the next.
+        ready
+            From :meth:`prepare`; made here if not given.
         """
         inputs = self.core.embed(self.dropout(roads.at(fed.segment, minute)), fed.ratio)  # [B, n, .]
         heard = [None, *inputs.unbind(1)]
         state, out = encoded.start, []
-        for i, ready in enumerate(self.core.prepare(encoded, step_times(minute))):
-            state = self.core.step(ready, heard[i], state)
+        for i, step in enumerate(self.prepare(encoded, minute) if ready is None else ready):
+            state = self.core.step(step, heard[i], state)
             out.append(state)
         return torch.stack(out, dim=1) if out else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
 
     @torch.no_grad()
     def decode(
-        self, encoded: Encoded, roads: Roads, minute: Tensor, constraint: Constraint, fed: Fed | None = None
+        self,
+        encoded: Encoded,
+        roads: Roads,
+        minute: Tensor,
+        constraint: Constraint,
+        fed: Fed | None = None,
+        ready: Ready | None = None,
     ) -> Decoded:
         """Return the most likely position at every step, one step after another.
 
@@ -206,6 +221,8 @@ class StepDecoder(nn.Module):
             The constraint mask.
         fed
             True positions to feed (and return) in place of predictions where its mask says so.
+        ready
+            From :meth:`prepare`; made here if not given.
         """
         columns = self.score.weight.t()
         if columns.device.type == "cpu":
@@ -214,8 +231,8 @@ class StepDecoder(nn.Module):
         bonuses, minutes = constraint.each(), minute.unbind(1)
         state, heard = encoded.start, None
         out: list[tuple[Tensor, Tensor, Tensor]] = []
-        for i, ready in enumerate(self.core.prepare(encoded, step_times(minute))):
-            state = self.core.step(ready, heard, state)
+        for i, step in enumerate(self.prepare(encoded, minute) if ready is None else ready):
+            state = self.core.step(step, heard, state)
             bonuses[i].add_to(torch.addmm(self.score.bias, state, columns, out=logits))
             best, segment = logits.max(dim=-1, keepdim=True)
             segment = segment[:, 0]
