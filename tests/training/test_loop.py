@@ -161,6 +161,14 @@ def test_an_error_in_a_batch_reaches_the_caller(
         fit(new_method(small_dataset), small_dataset, tmp_path, SHORT, device="cpu")
 
 
+def test_a_loss_that_is_not_finite_ends_the_run(small_dataset: Dataset, tmp_path: Path) -> None:
+    config = dataclasses.replace(SHORT, lr=1e30, schedule="constant")
+    with pytest.raises(ConfigError, match=r"not finite by batch 3 of epoch 1\. .*train\.lr below 1e\+30") as caught:
+        fit(new_method(small_dataset), small_dataset, tmp_path, config, device="cpu")
+    assert "another folder" in str(caught.value)
+    assert files_of(tmp_path) == {"train.json"}  # no state to go on from
+
+
 def test_validation_is_the_mean_over_trips(small_dataset: Dataset) -> None:
     method = new_method(small_dataset)
     from tedtrajrec.training.loop import _validation

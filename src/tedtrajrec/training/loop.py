@@ -231,6 +231,12 @@ class Trainer:
             for name, value in losses._asdict().items():
                 progress.sums[name] = progress.sums.get(name, 0.0) + float(value)
         self._sums.clear()
+        if not all(map(math.isfinite, progress.sums.values())):
+            raise ConfigError(
+                f"The loss is not finite by batch {progress.step} of epoch {progress.epoch + 1}. "
+                f"Start again in another folder with train.lr below {self._config.lr:g} or train.clip below "
+                f"{self._config.clip:g}; the best weights so far are kept in this one."
+            )
 
     def rate(self, progress: Progress, later: int = 0) -> float:
         """Return the learning rate of the next batch, or of one so many batches later."""
