@@ -16,8 +16,10 @@ import numpy as np
 
 from tedtrajrec.data.sampling import thin_mask, trip_keys
 from tedtrajrec.evaluation import sequences
+from tedtrajrec.evaluation.drivable import check_drives
 from tedtrajrec.evaluation.metrics import evaluate_trips, gaps_without_route
 from tedtrajrec.evaluation.summary import compare, summarise
+from tedtrajrec.methods.placing import place
 from tedtrajrec.network.build import build_network
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.routing import Router
@@ -71,6 +73,14 @@ def main() -> None:
     print(f"  network distances  {apart:7.2f} s")
     gaps = median_s(lambda: gaps_without_route(router, trips.offsets, truth, observed))
     print(f"  gaps without route {gaps:7.2f} s")
+
+    fixes = {"fix_lon": trips.lon, "fix_lat": trips.lat, "observed": observed}
+    drives = median_s(lambda: check_drives(router, trips.offsets, segment, ratio, step_s=15, **fixes))
+    true_drives = median_s(lambda: check_drives(router, trips.offsets, truth, true_ratio, step_s=15, **fixes))
+    print(f"check_drives         {drives:7.2f} s, of the truth {true_drives:.2f} s")
+    rough = np.clip(true_ratio + np.random.default_rng(0).normal(0, 0.2, len(truth)), 0, 1)
+    placing = median_s(lambda: place(router, trips.offsets, truth, rough, step_s=15))
+    print(f"place, rough truth   {placing:7.2f} s, {1e3 * placing / len(trips):.3f} ms a trip")
 
     everything = np.ones(len(truth), bool)
     a, b = sequences.collapse(trips.offsets, truth, everything), sequences.collapse(trips.offsets, segment, everything)

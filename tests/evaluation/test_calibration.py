@@ -8,6 +8,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from tedtrajrec.evaluation.calibration import (
     LEAST,
+    Sureness,
     brier_score,
     calibration_error,
     negative_log_likelihood,
@@ -115,17 +116,32 @@ def test_ties_count_with_their_mean():
 
 def test_only_known_steps_with_a_probability_count():
     nan = np.nan
-    got = sureness([-0.1, nan, 0.0, -2.0, -np.inf, -1.0], [3, 3, 4, 5, 6, -1], [3, 3, 9, -1, 7, 2])
+    seen = [True, True, False, True, True, False]
+    got = sureness([-0.1, nan, 0.0, -2.0, -np.inf, -1.0], [3, 3, 4, 5, 6, -1], [3, 3, 9, -1, 7, 2], seen)
     np.testing.assert_allclose(got.probability, [np.exp(-0.1), 1, 0])
     assert got.right.tolist() == [True, False, False]
+    assert got.observed.tolist() == [True, False, True]
     assert got.share == pytest.approx(3 / 5)
-    assert np.isnan(sureness([-0.1], [3], [-1]).share)
+    assert np.isnan(sureness([-0.1], [3], [-1], [True]).share)
 
 
-def test_figures_of_nothing_are_nan():
-    summary = summarise_confidence(np.zeros(0), np.zeros(0, bool))
-    assert set(summary) >= {"ece", "brier", "nll", "accuracy_at_50", "accuracy_at_80", "accuracy_at_95"}
-    assert all(np.isnan(value) for value in summary.values())
+def test_the_summary():
+    said, right = made(400)
+    observed = said > 0.9
+    got = summarise_confidence(Sureness(said, right, observed, 0.8))
+    assert got["ece"] == calibration_error(said, right)
+    assert got["ece_adaptive"] == calibration_error(said, right, equal_count=True)
+    assert got["ece_observed"] == calibration_error(said[observed], right[observed])
+    assert got["ece_missing"] == calibration_error(said[~observed], right[~observed])
+    assert (got["brier"], got["nll"]) == (brier_score(said, right), negative_log_likelihood(said, right))
+    surest = np.argsort(-said)
+    for percent in (50, 80, 95):
+        assert got[f"accuracy_at_{percent}"] == pytest.approx(right[surest[: percent * 4]].mean())
+    assert got["confidence_share"] == 0.8
+    assert not any(np.isnan(value) for value in got.values())
+    only_missing = summarise_confidence(Sureness(said, right, np.zeros(400, bool), 1.0))
+    assert "ece_observed" not in only_missing
+    assert summarise_confidence(sureness([np.nan], [3], [3], [True])) == {}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tedtrajrec.errors import OutputError
+from tedtrajrec.evaluation.calibration_plot import plot_confidence
 from tedtrajrec.evaluation.report import describe, format_table, write_evaluation
 from tedtrajrec.evaluation.run import evaluate_method
 from tests.evaluation.walks import STEP_S, Nearest, Silent, walk_dataset, walk_trips
@@ -48,6 +49,9 @@ def test_metrics_json_says_what_was_done(tmp_path, nearest, tiny_city, trips):
         assert f"{name}_se" in metrics
     assert metrics["accuracy_no_route"] is None  # everything can be reached on the grid
     assert isinstance(metrics["n_steps"], int)
+    for name in ("drivable", "broken_120kmh", "breaks_per_trip", "ece", "brier", "nll", "accuracy_at_80"):
+        assert metrics[name] == nearest.summary[name]
+    assert draw["truth"] == nearest.draw.true_drives.summary()
     assert not list((tmp_path / "deep" / "out").glob(".*"))
 
 
@@ -57,7 +61,7 @@ def test_one_row_for_each_trip(tmp_path, nearest):
     assert rows["traj_id"].to_list() == nearest.draw.traj_id.tolist()
     starts = nearest.draw.offsets
     assert rows["n_fixes"].to_list() == [nearest.draw.observed[a:b].sum() for a, b in itertools.pairwise(starts)]
-    for name, column in nearest.metrics.columns().items():
+    for name, column in (nearest.metrics.columns() | nearest.drives.columns()).items():
         np.testing.assert_array_equal(rows[name].fill_null(np.nan).to_numpy(), column)
     assert rows["accuracy_no_route"].null_count() == 20
 
@@ -84,11 +88,21 @@ def test_steps_without_an_answer_are_empty(tmp_path, dataset, tiny_city):
     rows = pl.read_parquet(tmp_path / "recovered.parquet")
     assert all(rows[name].is_null().all() for name in ("segment", "ratio", "lon", "lat", "log_prob"))
     assert rows["observed"].null_count() == 0
+    assert "ece" not in json.loads((tmp_path / "metrics.json").read_text())["metrics"]
 
 
 def test_steps_are_written_only_where_they_were_kept(tmp_path, dataset, tiny_city):
     write_evaluation(evaluate_method(Silent(tiny_city), dataset, keep="1/8"), tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.json", "trips.parquet"]
+
+
+def test_the_picture_of_confidence(tmp_path, dataset, tiny_city, nearest):
+    path = plot_confidence(nearest, tmp_path / "confidence.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    for keep_steps in (True, False):
+        without = evaluate_method(Silent(tiny_city), dataset, keep="1/8", keep_steps=keep_steps)
+        with pytest.raises(ValueError, match="no probabilities"):
+            plot_confidence(without, tmp_path / "none.png")
 
 
 def test_settings_without_a_json_form(dataset, tiny_city):

@@ -6,10 +6,13 @@ import pytest
 
 from tedtrajrec.data.sampling import draw_observed, effective_share
 from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.evaluation.calibration import summarise_confidence, sureness
+from tedtrajrec.evaluation.drivable import check_drives
 from tedtrajrec.evaluation.metrics import evaluate_trips, gaps_without_route
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw, evaluate_method
+from tedtrajrec.network.routing import Router
 from tests.conftest import make_grid
-from tests.evaluation.walks import Nearest, Silent, Truth, walk_dataset, walk_trips
+from tests.evaluation.walks import STEP_S, Nearest, Silent, Truth, walk_dataset, walk_trips
 
 LENGTHS = np.random.default_rng(7).integers(2, 40, 50)
 
@@ -45,6 +48,9 @@ def test_no_answer_is_wrong_and_counted(dataset, tiny_city, trips):
     assert e.summary["accuracy"] == e.summary["f1"] == 0
     assert e.summary["n_unanswered"] == e.summary["n_steps"] == (trips.segment >= 0).sum()
     assert e.summary["capped_share"] == 1
+    assert e.summary["drivable"] == 0
+    assert e.drives.unplaced.sum() == trips.n_fixes
+    assert e.confidence == {}
 
 
 @pytest.mark.parametrize("batch_trips", [1, 7, 1000])
@@ -65,6 +71,14 @@ def test_batches_change_nothing(dataset, tiny_city, trips, batch_trips):
         tiny_city, trips.offsets, trips.segment, trips.ratio, e.steps.segment, e.steps.ratio, observed=observed
     )
     same(e.metrics, whole)
+    fixes = {"fix_lon": trips.lon, "fix_lat": trips.lat, "observed": observed}
+    router = Router(tiny_city)
+    same(e.drives, check_drives(router, trips.offsets, e.steps.segment, e.steps.ratio, step_s=STEP_S, **fixes))
+    same(draw.true_drives, check_drives(router, trips.offsets, trips.segment, trips.ratio, step_s=STEP_S, **fixes))
+    sure = sureness(e.steps.log_prob, e.steps.segment, trips.segment, observed)
+    assert e.confidence == summarise_confidence(sure)
+    assert e.summary["ece"] == e.confidence["ece"]
+    assert e.summary["breaks_per_trip"] == e.drives.breaks.mean()
     sizes, widths = zip(*(batch.step_mask.shape for batch in method.seen[1:]), strict=True)  # the first call warms up
     assert sum(sizes) == len(LENGTHS)
     assert max(sizes) <= batch_trips
@@ -101,10 +115,12 @@ def test_chosen_trips_are_thinned_as_among_all(dataset, tiny_city):
 
 def test_chunks_of_a_draw_do_not_matter(dataset, monkeypatch):
     whole = draw_steps(dataset, keep="1/8")
+    assert len(whole.true_drives) == len(LENGTHS)
     monkeypatch.setattr("tedtrajrec.evaluation.run._CHUNK", 11)
     parts = draw_steps(dataset, keep="1/8")
     for name in ("observed", "no_route", "offsets"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    same(parts.true_drives, whole.true_drives)
     assert parts.traj_id.tolist() == whole.traj_id.tolist()
     assert parts.hash == whole.hash
 

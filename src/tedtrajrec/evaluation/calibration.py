@@ -64,10 +64,11 @@ class Sureness(NamedTuple):
 
     probability: Floats  # [N]
     right: Mask  # [N]
+    observed: Mask  # [N]
     share: float  # of the steps of known truth; those answered without a probability are left out
 
 
-def sureness(log_prob: ArrayLike, segment: ArrayLike, true_segment: ArrayLike) -> Sureness:
+def sureness(log_prob: ArrayLike, segment: ArrayLike, true_segment: ArrayLike, observed: ArrayLike) -> Sureness:
     """Return probabilities and whether they were justified.
 
     Parameters
@@ -76,12 +77,18 @@ def sureness(log_prob: ArrayLike, segment: ArrayLike, true_segment: ArrayLike) -
         Of the segment answered; NaN where the method gives none.
     segment, true_segment
         Segments; -1 where there is no answer, or no truth.
+    observed
+        Which steps were given to the method.
     """
     chance, answer, truth = np.asarray(log_prob, np.float64), np.asarray(segment), np.asarray(true_segment)
     known = truth >= 0
     usable = known & (answer >= 0) & ~np.isnan(chance)
-    share = usable.sum() / known.sum() if known.any() else float("nan")
-    return Sureness(np.exp(np.minimum(chance[usable], 0.0)), answer[usable] == truth[usable], float(share))
+    return Sureness(
+        probability=np.exp(np.minimum(chance[usable], 0.0)),
+        right=answer[usable] == truth[usable],
+        observed=np.asarray(observed, bool)[usable],
+        share=float(usable.sum() / known.sum()) if known.any() else float("nan"),
+    )
 
 
 def reliability(
@@ -156,16 +163,26 @@ def risk_coverage(probability: ArrayLike, right: ArrayLike) -> RiskCoverage:
     return RiskCoverage(taken / max(n, 1), np.cumsum(np.repeat(share, count)) / taken)
 
 
-def summarise_confidence(probability: ArrayLike, right: ArrayLike) -> dict[str, float]:
-    """Return the figures of confidence by name, over steps: errors, scores, and accuracy at the usual coverages."""
-    curve = risk_coverage(probability, right)
+def summarise_confidence(sure: Sureness) -> dict[str, float]:
+    """Return the figures of confidence by name, over steps; nothing where there is no probability.
+
+    ``confidence_share`` says how many of the steps have one. ``accuracy_at_50`` is the accuracy of the surer half of
+    them, and so on; ``ece_observed`` and ``ece_missing`` are left out where there is no such step.
+    """
+    said, right = sure.probability, sure.right
+    if not len(said):
+        return {}
+    curve = risk_coverage(said, right)
+    kinds = {"observed": sure.observed, "missing": ~sure.observed}
     return {
-        "ece": calibration_error(probability, right),
-        "ece_adaptive": calibration_error(probability, right, equal_count=True),
-        "brier": brier_score(probability, right),
-        "nll": negative_log_likelihood(probability, right),
-        "coverage_area": curve.area,
+        "confidence_share": sure.share,
+        "ece": calibration_error(said, right),
+        "ece_adaptive": calibration_error(said, right, equal_count=True),
+        **{f"ece_{name}": calibration_error(said[some], right[some]) for name, some in kinds.items() if some.any()},
+        "brier": brier_score(said, right),
+        "nll": negative_log_likelihood(said, right),
         **{f"accuracy_at_{round(100 * coverage)}": curve.at(coverage) for coverage in COVERAGES},
+        "coverage_area": curve.area,
     }
 
 

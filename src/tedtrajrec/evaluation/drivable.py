@@ -57,8 +57,8 @@ class Drives:
         return self._without_faults(self.breaks_120kmh)
 
     def _without_faults(self, breaks: Ints) -> Mask:
-        faults: Ints = breaks + self.backward + self.far + self.unplaced
-        return faults == 0
+        whole: Mask = breaks + self.backward + self.far + self.unplaced == 0
+        return whole
 
     def summary(self) -> dict[str, float]:
         """Return shares of trips (``drivable``, ``broken``, ``no_path``, ...) and faults a trip (``..._per_trip``)."""

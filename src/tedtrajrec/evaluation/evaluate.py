@@ -9,6 +9,7 @@ from typing import Any
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule
 from tedtrajrec.errors import ConfigError
+from tedtrajrec.evaluation.calibration_plot import plot_confidence
 from tedtrajrec.evaluation.plot import plot_evaluation
 from tedtrajrec.evaluation.report import write_evaluation
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
@@ -46,7 +47,8 @@ def evaluate_methods(
     output
         Folder for a folder of each evaluation; see :func:`write_evaluation`.
     keep_steps
-        Whether to keep the answer at every step, write it, and draw it; see :func:`plot_evaluation`.
+        Whether to keep the answer at every step, write it, and draw it; see :func:`plot_evaluation` and, for methods
+        that give probabilities, :func:`plot_confidence`.
     """
     prepared = Dataset(dataset)
     settings = list(overrides)
@@ -70,5 +72,7 @@ def evaluate_methods(
                 write_evaluation(evaluation, Path(output) / evaluation.name)
                 if keep_steps:
                     plot_evaluation(evaluation, Path(output) / evaluation.name)
+                    if evaluation.confidence:
+                        plot_confidence(evaluation, Path(output) / evaluation.name / "confidence.png")
             evaluations.append(evaluation)
     return evaluations

@@ -65,6 +65,7 @@ def describe(evaluation: Evaluation) -> dict[str, Any]:
             "effective_share": draw.effective_share,
             "mean_fixes": draw.mean_fixes,
             "hash": draw.hash,
+            "truth": _plain(draw.true_drives.summary()),
         },
         "dataset": {
             "name": draw.dataset.path.resolve().name,
@@ -105,7 +106,7 @@ def _trip_table(evaluation: Evaluation) -> pa.Table:
         "traj_id": pa.array(draw.traj_id.tolist(), pa.string()),
         "n_fixes": pa.array(np.add.reduceat(draw.observed, draw.offsets[:-1], dtype=np.int64)),
     }
-    for name, values in evaluation.metrics.columns().items():
+    for name, values in (evaluation.metrics.columns() | evaluation.drives.columns()).items():
         columns[name] = pa.array(values, from_pandas=values.dtype.kind == "f")  # NaN: the trip has no such step
     return pa.table(columns)
 

@@ -22,6 +22,8 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule, draw_observed, effective_share, keep_share, mean_fixes
 from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.evaluation.calibration import summarise_confidence, sureness
+from tedtrajrec.evaluation.drivable import Drives, check_drives
 from tedtrajrec.evaluation.metrics import TripMetrics, evaluate_trips, gaps_without_route
 from tedtrajrec.evaluation.summary import summarise
 from tedtrajrec.methods.base import Method, Recovered
@@ -68,6 +70,19 @@ class Draw:
         """Mean number of observed steps of a trip."""
         return mean_fixes(self.observed, self.offsets)
 
+    @cached_property
+    def true_drives(self) -> Drives:
+        """What keeps the true trips themselves from being driven; the map may lack roads."""
+        parts = []
+        router = Router(self.dataset.network)
+        for first in range(0, len(self), _CHUNK):
+            here = np.arange(first, min(first + _CHUNK, len(self)))
+            trips = self.dataset.split(self.split).trips(self.number[here])
+            parts.append(_check(router, self, self.rows(here), trips, *truth_of(trips)))
+        return Drives(
+            *(np.concatenate(columns) for columns in zip(*(d.columns().values() for d in parts), strict=True))
+        )
+
     def rows(self, trips: Ints) -> Ints:
         """Return the rows of the steps of some trips, which are numbered within the draw."""
         return ranges(self.offsets[trips], np.diff(self.offsets)[trips])
@@ -90,6 +105,8 @@ class Evaluation:
     config: Mapping[str, Any]  # its settings
     draw: Draw
     metrics: TripMetrics  # [T] in the order of the draw
+    drives: Drives  # [T]
+    confidence: Mapping[str, float]  # over steps (:func:`summarise_confidence`); empty without probabilities
     recover_s: float  # spent in Method.recover, without what its first call sets up
     steps: Steps | None = None
 
@@ -109,13 +126,15 @@ class Evaluation:
 
     @cached_property
     def summary(self) -> dict[str, float]:
-        """Means over trips and their standard errors (:func:`summarise`), and the size of the draw."""
+        """Means over trips and their standard errors (:func:`summarise`), confidence, and the size of the draw."""
         return {
             "effective_share": self.draw.effective_share,
             "mean_fixes": self.draw.mean_fixes,
             "recover_s": self.recover_s,
             "trips_per_s": self.trips_per_s,
             **summarise(self.metrics),
+            **self.drives.summary(),
+            **self.confidence,
         }
 
 
@@ -231,7 +250,7 @@ def evaluate_draw(
     batch_trips
         Trips recovered at a time. Trips of like length are recovered together, which saves padding.
     keep_steps
-        Whether to keep the answer at every step (12 bytes each).
+        Whether to keep the answer at every step.
     show_progress
         Whether to show a bar.
     """
@@ -246,7 +265,9 @@ def evaluate_draw(
         )
     router = Router(network)
     columns: dict[str, NDArray[Any]] = {}
-    steps = _no_steps(int(draw.offsets[-1])) if keep_steps else None
+    counts: dict[str, Ints] = {}
+    steps = _no_steps(int(draw.offsets[-1]))
+    truth = np.empty(int(draw.offsets[-1]), np.int32)
     method.recover(_read(draw, np.zeros(1, np.int64))[1])  # compiles kernels and builds indexes, not to be timed
     seconds = 0.0
     batches = list(_batches(np.diff(draw.offsets), batch_trips))
@@ -267,10 +288,35 @@ def evaluate_draw(
         )
         for name, values in metrics.columns().items():
             columns.setdefault(name, np.empty(len(draw), values.dtype))[here] = values
-        if steps is not None:
-            for item in fields(Steps):
-                getattr(steps, item.name)[rows] = getattr(answer, item.name)
-    return Evaluation(method.name, to_dict(method.config), draw, TripMetrics(**columns), seconds, steps)
+        for name, values in _check(router, draw, rows, trips, answer.segment, answer.ratio).columns().items():
+            counts.setdefault(name, np.empty(len(draw), np.int64))[here] = values
+        for item in fields(Steps):
+            getattr(steps, item.name)[rows] = getattr(answer, item.name)
+        truth[rows] = truth_of(trips)[0]
+    return Evaluation(
+        method=method.name,
+        config=to_dict(method.config),
+        draw=draw,
+        metrics=TripMetrics(**columns),
+        drives=Drives(**counts),
+        confidence=summarise_confidence(sureness(steps.log_prob, steps.segment, truth, draw.observed)),
+        recover_s=seconds,
+        steps=steps if keep_steps else None,
+    )
+
+
+def _check(router: Router, draw: Draw, rows: Ints, trips: Trips, segment: ArrayLike, ratio: ArrayLike) -> Drives:
+    """Count what keeps positions at the steps of some trips from being driven."""
+    return check_drives(
+        router,
+        trips.offsets,
+        segment,
+        ratio,
+        step_s=draw.dataset.info.step_s,
+        fix_lon=trips.lon,
+        fix_lat=trips.lat,
+        observed=draw.observed[rows],
+    )
 
 
 def _batches(lengths: Ints, size: int) -> Iterator[Ints]:
