@@ -236,7 +236,7 @@ def log_space(chain: Chain) -> Tensor:
     return torch.logsumexp(ahead, 1)
 
 
-@pytest.mark.parametrize("spread", [1.0, 300.0])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 300.0])
 @pytest.mark.parametrize("lowest", [FORBIDDEN, -0.9 * REACH])
 def test_float32_is_exact_at_full_size(lowest: float, spread: float) -> None:
     """Whatever the range of unary scores, with most transitions forbidden."""
@@ -257,7 +257,7 @@ def test_float32_is_exact_at_full_size(lowest: float, spread: float) -> None:
     for one, other in zip(
         torch.autograd.grad(total.sum(), chain[:2]), torch.autograd.grad(expected.sum(), chain[:2]), strict=True
     ):
-        torch.testing.assert_close(one, other, rtol=0, atol=3e-4)
+        torch.testing.assert_close(one, other, rtol=0, atol=3e-5)
     torch.testing.assert_close(marginals(chain).sum(-1), torch.ones(b, n), rtol=0, atol=1e-5)
 
 
@@ -368,7 +368,7 @@ class Results(NamedTuple):
 
 def everything(inputs: Inputs) -> Results:
     """Return all that can be asked of a chain."""
-    unary, pair = inputs.unary.requires_grad_(True), inputs.pair.requires_grad_(True)
+    unary, pair = inputs.unary.detach().requires_grad_(True), inputs.pair.detach().requires_grad_(True)
     chain = Chain(unary, pair, inputs.which, inputs.mask)
     loss, score = negative_log_likelihood(chain, inputs.truth), path_score(chain, inputs.truth.clamp_min(0))
     gradients = torch.autograd.grad((loss + 0.5 * score).sum(), (unary, pair))
@@ -387,7 +387,7 @@ def test_a_recorded_graph_gives_what_the_cpu_gives() -> None:
             chain = made_chain(seed, (20, 7, 1, 13), 16, 5, whole=seed == 2, dtype=torch.float32)
             truth = some_truth(chain, seed).where(chain.mask, -1)
             found = recorded(Inputs(*chain, truth))
-            expected = everything(Inputs(*(part.clone() for part in chain), truth))
+            expected = everything(Inputs(*chain, truth))
             for name, one, other in zip(Results._fields, found, expected, strict=True):
                 # The sums of gradients of transitions may be taken in TF32, as other products in training.
                 close = 2e-3 if name == "grad_pair" else 1e-4

@@ -109,7 +109,7 @@ def _extend(
 def by_tensors(unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return what :func:`best_paths` returns, step by step for all trips at once; nothing waits for the device."""
     trip = torch.arange(len(pair), device=pair.device) * pair.shape[1]
-    row = (which.where(mask[:, 1:], 0).t() + trip).unbind(0)  # of all matrices of the batch
+    row = (which.masked_fill(~mask[:, 1:], 0).t() + trip).unbind(0)  # of all matrices of the batch
     local, real = unary.transpose(0, 1).unbind(0), mask.unbind(1)
     matrices = pair.flatten(0, 1)
     ways = functional.pad(local[0][:, :, None], (0, k - 1), value=NOTHING)  # [B, C, k]

@@ -8,18 +8,17 @@ and log Z, the probabilities of candidates and the best paths are found step aft
 
 **Sums of exponentials as products.** Many steps share a transition matrix, so each distinct one is exponentiated once,
 
-    E[c, d] = exp(T[c, d] - m[d] + LIFT),   m[d] = max_c T[c, d],
+    E[c, d] = exp(T[c, d] - m[d]),   m[d] = max_c T[c, d],
 
 and a step of the forward pass is one product with the normalised weights of the step before,
 
-    a_{i+1} = u_{i+1} + m - LIFT + log(softmax(a_i) E),   log Z = sum_i logsumexp(a_i);
+    a_{i+1} = u_{i+1} + m + log(softmax(a_i) E),   log Z = sum_i logsumexp(a_i);
 
-likewise backwards. Logarithms keep scores of candidates exact whatever their range. Transitions are kept within REACH
-of the best one into the same candidate; lower ones count as that low. So E lies between exp(LIFT - REACH) and
-exp(LIFT), the softmax has an entry of at least 1 / C, and each sum is at least exp(LIFT - REACH) / C = exp(-64) at
-C = 64. Terms that underflow are below exp(-87), so all of them together change a sum by less than 1e-8: a path that has
-no choice but a forbidden transition still has its score to the precision of float32. In the gradient, probabilities
-below exp(-47) are lost at most.
+likewise backwards. Scores of candidates stay logarithms, so their range does not matter. That of transitions does: one
+that is REACH below the best into the same candidate, or lower, counts as REACH below. So no entry of E is less than
+exp(-60), some entry of the softmax is at least 1 / C, and each sum is at least exp(-60) / C. Terms that underflow are
+below exp(-87), and all of them together change a sum by less than C^2 exp(-27), 1e-8 at C = 64: a path that has no
+choice but a forbidden transition still has its score to the precision of float32.
 
 The gradient of log Z is the marginal probability of each candidate, and for a matrix the expected number of times that
 each of its transitions is taken. It is found by the backward pass, so that [n, B, C] is stored and not [n, B, C, C].
@@ -41,10 +40,8 @@ from tedtrajrec.nn.best_paths import best_paths
 
 NO = -(2.0**20)
 """The score of a candidate that does not exist: a power of two, which bfloat16 holds exactly too."""
-REACH = 100.0
-"""A transition counts as at most so much worse than the best one into the same candidate."""
-LIFT = 40.0
-"""What is added to exponents, so that the range of float32 above one is used as well."""
+REACH = 60.0
+"""In sums over paths a transition counts as at most so much worse than the best one into the same candidate."""
 
 
 class Chain(NamedTuple):
@@ -102,10 +99,10 @@ def path_score(chain: Chain, path: Tensor) -> Tensor:
     """Return the score of one path of each trip [B], given by its candidates [B, n], with gradients."""
     chain = _at_least_float32(chain)
     c, real = chain.unary.shape[2], chain.mask[:, 1:]
-    path = path.where(chain.mask, 0)
-    place = (chain.which.where(real, 0) * c + path[:, :-1]) * c + path[:, 1:]
-    taken = chain.unary.gather(2, path[..., None])[..., 0].where(chain.mask, 0)
-    return taken.sum(1) + chain.pair.flatten(1).gather(1, place).where(real, 0).sum(1)
+    path = path.masked_fill(~chain.mask, 0)
+    place = (chain.which.masked_fill(~real, 0) * c + path[:, :-1]) * c + path[:, 1:]
+    taken = chain.unary.gather(2, path[..., None])[..., 0].masked_fill(~chain.mask, 0)
+    return taken.sum(1) + chain.pair.flatten(1).gather(1, place).masked_fill(~real, 0).sum(1)
 
 
 @torch.no_grad()
@@ -125,7 +122,7 @@ def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
     Of equally good candidates the lowest is taken, decided at the last step first.
     """
     paths, scores = best_paths(*_at_least_float32(chain), k=1)
-    return paths[:, 0].where(chain.mask, 0), scores[:, 0]
+    return paths[:, 0].masked_fill(~chain.mask, 0), scores[:, 0]
 
 
 def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
@@ -142,13 +139,13 @@ def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     """
     paths, scores = best_paths(*_at_least_float32(chain), k=k)
     exists = scores > NO / 2
-    return paths.where(exists[:, :, None] & chain.mask[:, None], 0), scores.where(exists, NO)
+    return paths.masked_fill(~(exists[:, :, None] & chain.mask[:, None]), 0), scores.masked_fill(~exists, NO)
 
 
 class _Steps(NamedTuple):
     """A chain made ready for the two passes: time comes first, and K sets of unary scores share the transitions."""
 
-    local: Tensor  # [n, B, K, C] u, from the second step on u + m - LIFT
+    local: Tensor  # [n, B, K, C] u, from the second step on u + m
     weight: Tensor  # [B * P, C, C] E
     row: Tensor  # [n - 1, B] int64, the row of weight between a step and the next
     real: Tensor  # [n, B, 1, 1] 1 or 0
@@ -181,10 +178,10 @@ def _pinned(chain: Chain, truth: Tensor) -> Tensor:
 def _prepare(chain: Chain, unary: Tensor) -> _Steps:
     """Return the chain made ready, with several sets of unary scores [B, K, n, C]."""
     b, n_matrices = chain.pair.shape[:2]
-    row = chain.which.where(chain.mask[:, 1:], 0).t() + torch.arange(b, device=chain.which.device) * n_matrices
-    highest = chain.pair.amax(2) - LIFT  # [B, P, C]
-    weight = (chain.pair - highest[:, :, None]).clamp_(min=LIFT - REACH).exp_()
-    local = unary.permute(2, 0, 1, 3).where(chain.mask.t()[..., None, None], 0)
+    row = chain.which.masked_fill(~chain.mask[:, 1:], 0).t() + torch.arange(b, device=chain.which.device) * n_matrices
+    highest = chain.pair.amax(2)  # [B, P, C]
+    weight = (chain.pair - highest[:, :, None]).clamp_(min=-REACH).exp_()
+    local = unary.permute(2, 0, 1, 3).masked_fill(~chain.mask.t()[..., None, None], 0)
     into = highest.flatten(0, 1)[row]  # [n - 1, B, C]
     local = torch.cat([local[:1], local[1:] + into[:, :, None]])
     return _Steps(local, weight.flatten(0, 1), row, chain.mask.t()[..., None, None].to(weight.dtype))
@@ -195,8 +192,8 @@ def _sweep_forward(steps: _Steps) -> Tensor:
     local, row = steps.local.unbind(0), steps.row.unbind(0)
     ahead = [local[0]]
     for here, matrix in zip(local[1:], row, strict=True):
-        total = torch.softmax(ahead[-1], dim=-1) @ steps.weight.index_select(0, matrix)
-        ahead.append(total.log_() + here)
+        total = torch.bmm(torch.softmax(ahead[-1], dim=-1), steps.weight.index_select(0, matrix))
+        ahead.append(total.log_().add_(here))
     return torch.stack(ahead)
 
 
@@ -207,15 +204,13 @@ def _sweep_backward(steps: _Steps) -> tuple[Tensor, Tensor]:
     and all after them add.
     """
     local, row, real = steps.local.unbind(0), steps.row.unbind(0), steps.real.unbind(0)
-    follows = torch.zeros_like(local[0])
-    behind, weights = [follows], []
+    reached, sums, weights = local[-1], [torch.zeros_like(local[-1])], []
     for i in range(len(row) - 1, -1, -1):
-        weight = torch.softmax(local[i + 1] + follows, dim=-1)
-        total = weight @ steps.weight.index_select(0, row[i]).mT
-        follows = total.log_() * real[i + 1]  # nothing follows the last real step
-        behind.append(follows)
-        weights.append(weight)
-    return torch.stack(behind[::-1]), torch.stack(weights[::-1]) if weights else steps.local[:0]
+        weights.append(torch.softmax(reached, dim=-1))
+        sums.append(torch.bmm(weights[-1], steps.weight.index_select(0, row[i]).mT).log_())
+        reached = torch.addcmul(local[i], sums[-1], real[i + 1])  # nothing follows the last real step
+    behind = torch.stack(sums[::-1]) * steps.real.roll(-1, 0)
+    return behind, torch.stack(weights[::-1]) if weights else steps.local[:0]
 
 
 def _totals(chain: Chain, unary: Tensor) -> Tensor:
@@ -247,13 +242,13 @@ class _LogPartition(torch.autograd.Function):
         with _full_precision(ahead.device):
             behind, weight = _sweep_backward(steps)
         scale = grad.to(ahead.dtype)[None, ..., None] * steps.real  # [n, B, K, 1]
-        grad_unary = (torch.softmax(ahead + behind, dim=-1) * scale).permute(1, 2, 0, 3)
+        marginal = torch.softmax(ahead + behind, dim=-1)
+        grad_unary = (marginal * scale).permute(1, 2, 0, 3)
         if not ctx.needs_input_grad[1]:
             return grad_unary, None, None, None
-        # The transition c to d of step i has the probability source[c] E[c, d] weight[d], so those of the steps that
-        # share a matrix are summed up as one product [C, steps] [steps, C], and E comes in at the end.
-        source = torch.softmax(ahead[:-1], dim=-1)
-        source = source * (scale[1:] / (source * behind[:-1].exp()).sum(-1, keepdim=True))
+        # From c the next candidate is d with the probability E[c, d] weight[d] / exp(behind[c]). So the transitions of
+        # all steps that share a matrix are summed up as one product [C, steps] [steps, C], and E comes in at the end.
+        source = marginal[:-1] * scale[1:] * torch.exp(-behind[:-1])
         uses = which[:, None] == torch.arange(ctx.n_matrices, device=which.device)[:, None]  # [B, P, n - 1]
         left = uses[:, :, None, None] * source.permute(1, 3, 2, 0)[:, None]  # [B, P, C, K, n - 1]
         left = left.reshape(b, ctx.n_matrices * c, k * (n - 1))
