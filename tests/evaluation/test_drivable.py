@@ -66,7 +66,7 @@ def answers(draw):
     return offsets, segment, ratio, lon, lat + off_m / 111_195, observed
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(trips=answers(), top_speed_mps=st.sampled_from([3.0, 20.0, 40.0, 60.0]))
 def test_the_checker_says_the_same_on_the_grid(trips, top_speed_mps):
     drives, verdicts = both(CITY, ROUTER, NETWORKX, *trips, top_speed_mps=top_speed_mps)
