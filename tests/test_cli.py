@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import polars as pl
 import pytest
 
 from tedtrajrec import __version__
-from tedtrajrec.cli import DEMO, main
+from tedtrajrec.cli import app, main
+from tedtrajrec.cli.demo import demo_commands, run_demo
 from tedtrajrec.methods.registry import METHODS
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.readers import read_trips
@@ -49,24 +51,40 @@ def test_unknown_options_and_values_are_errors():
         assert stop.value.code == 2
 
 
+def accuracy_and_f1(demo):
+    """Return both by method, from what an evaluation has written."""
+    results = [json.loads((folder / "metrics.json").read_text()) for folder in (demo / "metrics").iterdir()]
+    return {result["method"]: (result["metrics"]["accuracy"], result["metrics"]["f1"]) for result in results}
+
+
 def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
-    out = run(["demo", "-o", str(tmp_path / "demo")], capsys)
-    for line in DEMO:
-        assert f"$ tedtrajrec {line.format(tmp_path / 'demo')}" in out
-    made = {path.name for path in (tmp_path / "demo").iterdir()}
-    assert made == {
+    demo = tmp_path / "demo"
+    run_demo(app, demo, trips=400, epochs=1)
+    out = capsys.readouterr().out
+    for words in demo_commands(demo, trips=400, epochs=1):
+        assert f"$ tedtrajrec {' '.join(words)}" in out
+    assert {path.name for path in demo.iterdir()} == {
         "network.npz", "network.png", "trips.parquet", "sparse.csv", "matched.parquet", "routes.geojson", "dataset",
-        "pictures", "metrics", "trips.png",
+        "pictures", "run", "metrics", "trips.png",
     }  # fmt: skip
-    dense, sparse = read_trips(tmp_path / "demo" / "trips.parquet"), read_trips(tmp_path / "demo" / "sparse.csv")
+    dense, sparse = read_trips(demo / "trips.parquet"), read_trips(demo / "sparse.csv")
     assert dense.traj_id.tolist() == sparse.traj_id.tolist()
     assert (sparse.lengths == 2 + (dense.lengths - 2) // 8).all()
-    accuracy = {}
-    for folder in (tmp_path / "demo" / "metrics").iterdir():
-        result = json.loads((folder / "metrics.json").read_text())
-        accuracy[result["method"]] = result["metrics"]["accuracy"]
-    assert accuracy["linear_hmm"] < min(accuracy["route_hmm"], accuracy["lookup"])
-    assert (tmp_path / "demo" / "trips.png").read_bytes().startswith(b"\x89PNG")
+    found = accuracy_and_f1(demo)
+    assert set(found) == {"linear_hmm", "route_hmm", "lookup", "tedtrajrec"}
+    assert found["linear_hmm"] < min(found["route_hmm"], found["lookup"])
+    last = out.splitlines()[-1]
+    for name in re.findall(r"\S+\.png", last):
+        assert Path(name.rstrip(",")).read_bytes().startswith(b"\x89PNG")
+    assert last.count(".png") >= 2
+
+
+@pytest.mark.slow
+def test_after_the_demo_the_trained_model_is_better_than_the_route(tmp_path):
+    run_demo(app, tmp_path)
+    found = accuracy_and_f1(tmp_path)
+    for k in (0, 1):
+        assert found["tedtrajrec"][k] > found["route_hmm"][k]
 
 
 def test_settings_reach_the_simulator(tmp_path, capsys):

@@ -26,6 +26,7 @@ def test_the_readme_shows_commands():
     assert [block.split()[0] for block in blocks("sh")] == ["make", "tedtrajrec"]
 
 
+@pytest.mark.slow
 def test_make_demo(tmp_path):
     (command,) = blocks("sh")[0].splitlines()
     words = [*shlex.split(command), f"DEMO={tmp_path / 'demo'}"]

@@ -37,9 +37,9 @@ def made(network: RoadNetwork, config: TedTrajRecConfig = SMALL) -> TedTrajRec:
     return TedTrajRec(network, config)
 
 
-@pytest.mark.parametrize("coordinates", [True, False])
-def test_the_loss_and_its_gradients_are_those_of_the_equations(grid: RoadNetwork, coordinates: bool) -> None:
-    config = dataclasses.replace(SMALL, d=8, width=12, dropout=0.0, ratio_weight=3.0, coordinates=coordinates)
+@pytest.mark.parametrize("change", [{}, {"coordinates": False}, {"guided": True}], ids=str)
+def test_the_loss_and_its_gradients_are_those_of_the_equations(grid: RoadNetwork, change: dict[str, Any]) -> None:
+    config = dataclasses.replace(SMALL, d=8, width=12, dropout=0.0, ratio_weight=3.0, **change)
     method = made(grid, config).double().train()
     s = grid.n_segments
     inputs = literal.double(literal.made_inputs(s, 7))
@@ -96,6 +96,7 @@ ABLATIONS = [
     *({"activation": name} for name in ("tanh", "gelu", "selu")),
     {"encoder_layers": 1, "decoder_layers": 2, "road_layers": 1},
     {"smoothing": 0.1, "coordinates": False},
+    {"guided": True},
 ]
 
 
@@ -111,6 +112,18 @@ def test_ablations_from_settings_alone(grid: RoadNetwork, change: dict[str, Any]
         assert gradient.abs().max() > 0 or silent, name
     found = method.eval().decode(inputs)
     assert found.log_prob.isfinite().all()
+
+
+def test_guided_segments_near_each_other_start_alike(grid: RoadNetwork) -> None:
+    method = made(grid, dataclasses.replace(SMALL, d=256, heads=8, guided=True))
+    table, score = method.road_gnn.table.detach(), method.decoder.score.weight.detach()
+    torch.testing.assert_close(score * (3 * 256) ** 0.5, table)
+    alike = table @ table.T / 256
+    start, end = (torch.tensor(part) for part in (grid.seg_from, grid.seg_to))
+    twin = (start[:, None] == end) & (end[:, None] == start)
+    torch.testing.assert_close(alike.diag(), torch.ones(len(table)))
+    assert twin.any()
+    assert alike[twin].max() < 0.5  # the same place, the other direction
 
 
 def test_gradients_stay_finite_without_any_road_near(grid: RoadNetwork) -> None:

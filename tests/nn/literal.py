@@ -151,7 +151,13 @@ def dense_mask(inputs: Inputs, trip: int, n_segments: int, *, radius_m: float, b
 
 
 def step(
-    core: TedFormerCore | GruCore, state: Tensor, heard: Tensor | None, memory: Tensor, memory_time: Tensor, now: int
+    core: TedFormerCore | GruCore,
+    state: Tensor,
+    heard: Tensor | None,
+    memory: Tensor,
+    memory_time: Tensor,
+    now: int,
+    xy: Tensor | None = None,
 ) -> Tensor:
     """Return h of one step of one trip [d]; ``heard`` is X and ratio of the step before [d + 1]."""
     if isinstance(core, TedFormerCore):
@@ -160,6 +166,10 @@ def step(
             weight = torch.cat([core.from_fed.weight, core.from_state.weight], dim=1)  # W of [X || r || h]
             x = weight @ torch.cat([heard, state]) + core.from_fed.bias
         time = torch.tensor([float(now)], dtype=state.dtype)
+        if core.between is not None:  # its own test has its definition
+            real = torch.ones(1, len(memory), dtype=torch.bool)
+            assert xy is not None
+            x = x + core.between(memory[None], xy[None], memory_time[None], real, time[None])[0, 0]
         for layer in core.layers:
             x = tedformer(layer, x[None], time, memory, memory_time)[0]
         return x
@@ -196,7 +206,8 @@ def decode(
         memory, memory_time = encoded.states[b, real], encoded.time[b, real]
         state, heard, out = encoded.start[b], None, []
         for i in range(n):
-            state = step(core, state, heard, memory, memory_time, i)
+            xy = None if encoded.xy is None else encoded.xy[b, real]
+            state = step(core, state, heard, memory, memory_time, i, xy)
             score = torch.exp(decoder.score.weight @ state + decoder.score.bias) * masks[b][i]
             segment = int(score.argmax())
             forced = fed is not None and bool(fed.use[b, i])

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tedtrajrec.methods.learned import Inputs
+from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Core, Encoded, Fed, GruCore, StepDecoder, TedFormerCore, segment_loss, step_times
 from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.waves import Waves
 from tests.nn import literal
 
 S, D, HEADS = 15, 8, 2
@@ -20,6 +22,7 @@ CORES: dict[str, Any] = {
     "ted": lambda: TedFormerCore(D, HEADS, 12, 2, kind="ted", dropout=0.2),
     "exp_decay": lambda: TedFormerCore(D, HEADS, 12, 1, kind="exp_decay"),
     "full": lambda: TedFormerCore(D, HEADS, 12, 1, kind="full"),
+    "between": lambda: TedFormerCore(D, HEADS, 12, 1, between=Between(D, Waves(D, 0.1, 4.0), 0.05)),
     "gru": lambda: GruCore(D),
 }
 
@@ -37,7 +40,7 @@ class Case:
         i = self.inputs
         states = torch.randn(*i.fix_mask.shape, D, dtype=torch.float64) * i.fix_mask[..., None]
         start = torch.randn(len(states), D, dtype=torch.float64)
-        self.encoded = Encoded(states.requires_grad_(), start.requires_grad_(), i.fix_time, i.fix_mask)
+        self.encoded = Encoded(states.requires_grad_(), start.requires_grad_(), i.fix_time, i.fix_mask, i.fix_xy)
         self.roads = Roads(*(torch.randn(*shape, dtype=torch.float64) for shape in ((S, D), (S, D), (D,))))
         self.constraint = constrain(i.nearby, i.fix_step, i.fix_mask, i.step_mask.shape[1], **MASK)
         self.masks = [literal.dense_mask(i, b, S, **MASK) for b in range(len(states))]

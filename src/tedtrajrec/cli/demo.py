@@ -8,26 +8,42 @@ from pathlib import Path
 
 import typer
 
+TRIPS, EPOCHS = 20_000, 5
+"""Of the demonstration; tests run a smaller one."""
+
 DEMO = (
     "network build synthetic -o {0}/network.npz",
     "network info {0}/network.npz",
     "network plot {0}/network.npz -o {0}/network.png",
-    "simulate --network {0}/network.npz --trips 1000 --step 15 --seed 1 -o {0}/trips.parquet",
+    "simulate --network {0}/network.npz --trips {trips} --step 15 --seed 1 -o {0}/trips.parquet",
     "thin {0}/trips.parquet --keep 1/8 --seed 1 -o {0}/sparse.csv",
+    "plot {0}/trips.parquet --sparse {0}/sparse.csv --network {0}/network.npz -o {0}/trips.png",
     "match {0}/sparse.csv --network {0}/network.npz --routes {0}/routes.geojson -o {0}/matched.parquet",
     "prepare {0}/trips.parquet --network {0}/network.npz --step 15 --timezone Europe/Lisbon -o {0}/dataset",
     "data info {0}/dataset -o {0}/pictures",
-    "evaluate linear_hmm,route_hmm,lookup {0}/dataset --keep 1/8 -o {0}/metrics",
-    "plot {0}/trips.parquet --sparse {0}/sparse.csv --network {0}/network.npz -o {0}/trips.png",
+    (
+        "train tedtrajrec {0}/dataset -o {0}/run --device cpu --set train.epochs={epochs} --set train.batch=128"
+        " --set train.lr=6e-3 --set model.d=96 --set model.heads=4 --set model.width=128 --set model.encoder_layers=1"
+        " --set model.road_layers=1 --set model.most_candidates=8 --set model.dropout=0.0"
+        " --set model.guided=true"
+    ),
+    "evaluate linear_hmm,route_hmm,lookup,{0}/run {0}/dataset --keep 1/8 --steps -o {0}/metrics",
 )
 """The commands as one would type them."""
 
 
-def run_demo(app: typer.Typer, output: Path) -> None:
+def demo_commands(output: Path, *, trips: int = TRIPS, epochs: int = EPOCHS) -> list[list[str]]:
+    """Return the words of each command of the demonstration."""
+    return [[word.format(output, trips=trips, epochs=epochs) for word in line.split()] for line in DEMO]
+
+
+def run_demo(app: typer.Typer, output: Path, *, trips: int = TRIPS, epochs: int = EPOCHS) -> None:
     """Run all commands of the demonstration and show each."""
     start = time.perf_counter()
-    for line in DEMO:
-        words = [word.format(output) for word in line.split()]
+    for words in demo_commands(output, trips=trips, epochs=epochs):
         typer.secho(f"$ tedtrajrec {shlex.join(words)}", bold=True)
         app(words, standalone_mode=False)
-    typer.echo(f"Done in {time.perf_counter() - start:.0f} s. Look at {output / 'trips.png'}.")
+    typer.echo(
+        f"Done in {time.perf_counter() - start:.0f} s. Look at {output / 'trips.png'}, {output / 'run' / 'curves.png'} "
+        f"and the pictures below {output / 'metrics'}."
+    )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 
 from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.decoder import Encoded, StepDecoder, TedFormerCore
 from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
 from tedtrajrec.nn.tedformer import TedFormerEncoder, masked_mean, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
+from tedtrajrec.nn.waves import Waves
+
+BLOCK_M, STILL_M = 150.0, 30.0  # the shortest wave; a way this long says half of its direction
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class TedTrajRecConfig(LearnedConfig):
     activation: Activation = "lecun"
     gamma_m: float = 30.0
     coordinates: bool = True  # whether a fix is also told by its coordinates and time, as in the authors' code
+    guided: bool = False  # whether segments start from the map and steps know their place between fixes; ours
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +47,8 @@ class TedTrajRecConfig(LearnedConfig):
                 raise ValueError(f"{name} must be positive")
         if self.d % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        if self.guided and self.d % 2:
+            raise ValueError("guided needs an even width d")
         if min(self.encoder_layers, self.decoder_layers, self.road_layers) < 0:
             raise ValueError("there cannot be fewer than 0 layers")
 
@@ -63,11 +72,35 @@ class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
         self.encoder = TedFormerEncoder(
             c.d, c.heads, c.width, c.encoder_layers, kind=c.attention, activation=c.activation, dropout=c.dropout
         )
+        between = None
+        if c.guided:
+            waves = Waves(c.d, min(BLOCK_M / self._extent, 4.0), 4.0)
+            between = Between(c.d, waves, STILL_M / self._extent)
         core = TedFormerCore(
-            c.d, c.heads, c.width, c.decoder_layers, kind=c.attention, activation=c.activation, dropout=c.dropout
+            c.d,
+            c.heads,
+            c.width,
+            c.decoder_layers,
+            kind=c.attention,
+            activation=c.activation,
+            dropout=c.dropout,
+            between=between,
         )
         self.decoder = StepDecoder(core, network.n_segments, c.d, dropout=c.dropout)
+        if between is not None:
+            self._start_from_map(between.waves)
         self.dropout = nn.Dropout(c.dropout)
+
+    @torch.no_grad()
+    def _start_from_map(self, waves: Waves) -> None:
+        """Give the vectors of segments and their scores the same waves; scores keep the size that they had."""
+        xy = (np.stack(self.network.geom_xy, axis=-1) - self._middle.numpy()) / self._extent
+        first, last = xy[self.network.geom_offset[:-1]], xy[self.network.geom_offset[1:] - 1]
+        way = last - first
+        direction = way / np.maximum(np.hypot(*way.T), 1e-9)[:, None]
+        start = waves(*(torch.from_numpy(part).float() for part in ((first + last) / 2, direction)))
+        self.road_gnn.table.copy_(start)
+        self.decoder.score.weight.copy_(start / math.sqrt(3 * self.config.d))
 
     def roads(self) -> Roads:
         """Return X_road of the network."""
@@ -83,4 +116,5 @@ class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
             x = self.point(torch.cat([x, place.to(x.dtype)], dim=-1))
         x = self.dropout(x + positions(x.shape[1], c.d, x))
         states = self.encoder(x, inputs.fix_time, inputs.fix_mask)
-        return Encoded(states, masked_mean(states, inputs.fix_mask), inputs.fix_time, inputs.fix_mask)
+        start = masked_mean(states, inputs.fix_mask)
+        return Encoded(states, start, inputs.fix_time, inputs.fix_mask, inputs.fix_xy)

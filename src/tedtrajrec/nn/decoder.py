@@ -21,13 +21,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
 from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
 
-Ready = Sequence[Sequence[Evolved]]
-"""For each step, all that its layers need and that does not depend on the state."""
+
+class StepReady(NamedTuple):
+    """All that a step needs and that does not depend on the state."""
+
+    layers: Sequence[Evolved]  # the keys of each layer
+    between: Tensor | None = None  # [B, d], see :class:`Between`
+
+
+Ready = Sequence[StepReady]
+"""One for each step."""
 
 
 class Encoded(NamedTuple):
@@ -37,6 +46,7 @@ class Encoded(NamedTuple):
     start: Tensor  # [B, d], the decoder's first state
     time: Tensor  # [B, m], in steps
     mask: Tensor  # [B, m], False for padding
+    xy: Tensor | None = None  # [B, m, 2], for cores that ask where fixes are
 
 
 class Fed(NamedTuple):
@@ -67,7 +77,7 @@ class Core(nn.Module, ABC):
         """Return what is fed for positions: X of their segments [..., d] and ratios [...]."""
 
     @abstractmethod
-    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
+    def step(self, ready: StepReady, fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i [B, d] from what the step before feeds [B, .] (None at the first) and its h [B, d]."""
 
 
@@ -75,6 +85,15 @@ class TedFormerCore(Core):
     """The paper's: N layers of time-aware attention from one query to the fixes.
 
     state_1 = mean of H;  state_i = W [X(e_{i-1}, t_{i-1}) || r_{i-1} || h_{i-1}];  h_i = layers(state_i, H; t_i)
+
+    With ``between``, which is ours, b_i is added to each state: where the step stands between its fixes.
+
+    Parameters
+    ----------
+    d, heads, width, layers, kind, activation, dropout
+        Of the layers.
+    between
+        The module of b.
     """
 
     def __init__(
@@ -87,32 +106,41 @@ class TedFormerCore(Core):
         kind: Kind = "ted",
         activation: Activation = "lecun",
         dropout: float = 0.0,
+        between: Between | None = None,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
             TedFormerLayer(d, heads, width, kind=kind, activation=activation, dropout=dropout) for _ in range(layers)
         )
+        self.between = between
         self.from_fed = nn.Linear(d + 1, d)  # the linear map of the embedding layer, in two parts
         self.from_state = nn.Linear(d, d, bias=False)
 
     def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
-        """Return the keys of all layers at each step."""
+        """Return the keys of all layers at each step, and where it stands."""
         n = step_time.shape[1]
+        between: Sequence[Tensor | None] = [None] * n
+        if self.between is not None:
+            if encoded.xy is None:
+                raise ValueError("what stands between fixes needs their places")
+            between = self.between(encoded.states, encoded.xy, encoded.time, encoded.mask, step_time).unbind(1)
         layers = [
             layer.attention.evolve(encoded.states, encoded.time, step_time, encoded.mask).each(n)
             for layer in each(self.layers)
         ]
-        return [[layer[i] for layer in layers] for i in range(n)]
+        return [StepReady([layer[i] for layer in layers], between[i]) for i in range(n)]
 
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return the fed part of the next state."""
         out: Tensor = self.from_fed(torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1))
         return out
 
-    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
+    def step(self, ready: StepReady, fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
         x = state if fed is None else fed + self.from_state(state)
-        for layer, evolved in zip(each(self.layers), ready, strict=True):
+        if ready.between is not None:
+            x = x + ready.between
+        for layer, evolved in zip(each(self.layers), ready.layers, strict=True):
             x = layer(x, evolved)
         return x
 
@@ -135,15 +163,15 @@ class GruCore(Core):
     def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
         """Return the projected fixes, the same at each step."""
         key = self.from_memory(encoded.states)
-        return [[Evolved(key, padding_bias(encoded.mask, key), encoded.states)]] * step_time.shape[1]
+        return [StepReady([Evolved(key, padding_bias(encoded.mask, key), encoded.states)])] * step_time.shape[1]
 
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return both side by side."""
         return torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1)
 
-    def step(self, ready: Sequence[Evolved], fed: Tensor | None, state: Tensor) -> Tensor:
+    def step(self, ready: StepReady, fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
-        key, bias, value = ready[0]
+        key, bias, value = ready.layers[0]
         logit = self.score(torch.tanh(key + self.from_state(state)[:, None])).squeeze(-1) + bias  # [B, m]
         read = (torch.softmax(logit, dim=-1)[..., None] * value).sum(1)
         heard = state.new_zeros(len(state), self.d + 1) if fed is None else fed
