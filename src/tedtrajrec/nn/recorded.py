@@ -55,11 +55,12 @@ class Recorded(Generic[I, O]):
                 self._function(static)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # A graph of old that is collected meanwhile would spoil the recording.
+        # A graph of old that is collected meanwhile would spoil the recording, and so would another thread that pins
+        # memory for the next batch, were the recording not this thread's alone.
         gc.collect()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 outputs = self._function(static)
         finally:
             gc.enable()
