@@ -120,10 +120,12 @@ class LearnedMethod(Method[Settings], nn.Module):
         x, y = network.geom_xy
         self._middle = torch.tensor([(x.min() + x.max()) / 2, (y.min() + y.max()) / 2], dtype=torch.float32)
         self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
-        self._roads: Roads | None = None  # kept for use, in place: recorded graphs read it
+        # What is kept for use between batches. Recorded graphs read it and the weights, so both must stay in place.
+        self._roads: Roads | None = None
+        self._columns: Tensor | None = None
         self._stale = False  # whether weights may have changed since
         self._recorded: Recorded[Inputs, Decoded] | None = None
-        self._recorded_with: list[int] = []  # where the weights were
+        self._places: list[int] = []  # of the weights
 
     @abstractmethod
     def roads(self) -> Roads:
@@ -219,10 +221,13 @@ class LearnedMethod(Method[Settings], nn.Module):
     def decode(self, inputs: Inputs) -> Decoded:
         """Return the most likely positions of a batch; the road part is computed once for all batches."""
         roads = self._kept_roads()
+        if self._columns is None:
+            self._columns = self.decoder.columns()
         alone = self.device.type == "cpu" and len(inputs.step_mask) == 1
         with _one_thread() if alone else contextlib.nullcontext():
             encoded = self.encode(inputs, roads)
-            return self.decoder.decode(encoded, roads, inputs.step_minute, self.constraint(inputs))
+            constraint = self.constraint(inputs)
+            return self.decoder.decode(encoded, roads, inputs.step_minute, constraint, columns=self._columns)
 
     def _kept_roads(self) -> Roads:
         """Return the road part for use, made anew where weights may have changed."""
@@ -232,7 +237,7 @@ class LearnedMethod(Method[Settings], nn.Module):
                 if self._roads is None:
                     self._roads = roads
                 for old, new in zip(self._roads, roads, strict=True):
-                    if old is not None and new is not None and old is not new:
+                    if old is not None and new is not None and old is not new:  # weights themselves are up to date
                         old.copy_(new)
             self._stale = False
         return self._roads
@@ -245,23 +250,32 @@ class LearnedMethod(Method[Settings], nn.Module):
         if self.device.type != "cuda":
             return Recovered(*self.decode(inputs.to(self.device)))
         places = [weight.data_ptr() for weight in self.parameters()]
-        if self._recorded is None or places != self._recorded_with:
-            self._recorded, self._recorded_with = Recorded(self.decode, self.device), places
+        if places != self._places:
+            self._forget()
+            self._places = places
+        if self._recorded is None:
+            self._recorded = Recorded(self.decode, self.device)
         self._kept_roads()  # graphs read it, but do not make it
         n = inputs.step_mask.shape[1]
         return Recovered(*(part[:, :n].clone() for part in self._recorded(inputs.rounded())))
 
     def train(self, mode: bool = True) -> Self:
-        """Switch between training and use; weights may change in training, so the roads are made anew after it.
-
-        Recorded graphs stay: training changes the values of weights, not their place.
-        """
-        self._stale = True
+        """Switch between training and use; weights may change in training, so what was kept is made anew after it."""
+        self._outdate()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._roads = self._recorded = None  # the weights go to another device or type
+        self._forget()  # the weights go to another device or type
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+    def _forget(self) -> None:
+        self._roads = self._columns = self._recorded = None
+
+    def _outdate(self) -> None:
+        """Have what was kept made anew, but in place where graphs were recorded: weights have other values there."""
+        self._stale = True
+        if self._recorded is None:
+            self._forget()
 
     def state(self) -> Arrays:
         """Return the weights."""
@@ -272,7 +286,7 @@ class LearnedMethod(Method[Settings], nn.Module):
         own = self.state_dict()
         if own.keys() != state.keys() or any(own[name].shape != array.shape for name, array in state.items()):
             raise ValueError("the weights do not fit the settings and the network")
-        self._stale = True
+        self._outdate()
         self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()})
 
 

@@ -202,6 +202,12 @@ class StepDecoder(nn.Module):
         return torch.stack(out, dim=1) if out else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
 
     @torch.no_grad()
+    def columns(self) -> Tensor:
+        """Return the weights of the scores [d, S], on the CPU in the order that is read fastest for one vector."""
+        weight = self.score.weight.t()
+        return weight.contiguous() if weight.device.type == "cpu" else weight
+
+    @torch.no_grad()
     def decode(
         self,
         encoded: Encoded,
@@ -210,6 +216,7 @@ class StepDecoder(nn.Module):
         constraint: Constraint,
         fed: Fed | None = None,
         ready: Ready | None = None,
+        columns: Tensor | None = None,
     ) -> Decoded:
         """Return the most likely position at every step, one step after another.
 
@@ -221,12 +228,10 @@ class StepDecoder(nn.Module):
             The constraint mask.
         fed
             True positions to feed (and return) in place of predictions where its mask says so.
-        ready
-            From :meth:`prepare`; made here if not given.
+        ready, columns
+            From :meth:`prepare` and :meth:`columns`; made here if not given.
         """
-        columns = self.score.weight.t()
-        if columns.device.type == "cpu":
-            columns = columns.contiguous()  # in this order one vector's product reads them several times as fast
+        columns = self.columns() if columns is None else columns
         logits = columns.new_empty(len(minute), columns.shape[1])
         bonuses, minutes = constraint.each(), minute.unbind(1)
         state, heard = encoded.start, None
