@@ -77,9 +77,9 @@ def learn_pairs(
 
     found = map_parts(gather, np.array_split(np.arange(n_segments), PARTS), workers)
     source, target, trips, seconds, squares = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    segment, trip = visits.segment[order], trip[order]
+    segment, by = visits.segment[order], trip[order]
     again = np.zeros(len(order), bool)  # by the same trip
-    again[1:] = (segment[1:] == segment[:-1]) & (trip[1:] == trip[:-1])
+    again[1:] = (segment[1:] == segment[:-1]) & (by[1:] == by[:-1])
     return Pairs(
         offset=np.searchsorted(source, np.arange(n_segments + 1)).astype(np.int64),
         target=target,
