@@ -18,10 +18,11 @@ from tedtrajrec.methods.base import Arrays, Method, Recovered
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, constrain
-from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder, segment_loss
+from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
 from tedtrajrec.nn.point_features import Nearby, pad_candidates
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.segment_loss import segment_loss
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class LearnedMethod(Method[Settings], nn.Module):
         miss = segment_loss(state, self.decoder.score, constraint, inputs.segment, smoothing=self.config.smoothing)
         road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
         off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
-        segment, ratio = miss.sum() / count, off.sum() / count
+        segment, ratio = miss / count, off.sum() / count
         return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
 
     def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint, ready: Ready) -> Fed:

@@ -7,8 +7,9 @@
 
 Training runs the recurrence twice. First without gradients, as at inference, to learn what each step would be fed (its
 own prediction, or the truth where teacher forcing says so). Then with gradients, where all that is fed is known: so
-roads are looked up once for all steps, the loss of the segments is one product after the loop, and the loop itself is
-as short as it can be. Gradients do not pass through what is fed; the paper's argmax would stop most of them anyway.
+roads are looked up once for all steps, the loss of the segments comes after the loop in large products, and the loop
+itself is as short as it can be. Gradients do not pass through what is fed; the paper's argmax would stop most of them
+anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tedtrajrec.nn.constraint import Constraint
 from tedtrajrec.nn.road_gnn import Roads
@@ -262,27 +262,3 @@ def step_times(minute: Tensor) -> Tensor:
     """Return the numbers of the steps, 0 to n - 1, for each trip [B, n]."""
     b, n = minute.shape
     return torch.arange(n, device=minute.device, dtype=minute.dtype).expand(b, n)
-
-
-def segment_loss(
-    state: Tensor, score: nn.Linear, constraint: Constraint, target: Tensor, *, smoothing: float = 0.0
-) -> Tensor:
-    """Return the cross entropy of each step [B, n]; 0 where the target is -1.
-
-    Parameters
-    ----------
-    state
-        h [B, n, d].
-    score
-        The map to segments.
-    constraint
-        The constraint mask.
-    target
-        True segments [B, n]; -1 where unknown.
-    smoothing
-        Share of the probability spread over all segments.
-    """
-    logits = constraint.add_to(score(state))
-    return functional.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
-    ).view_as(target)
