@@ -138,8 +138,8 @@ def report(dataset: Dataset, keep: str, n_trips: int, linked: RoadNetwork, searc
 
 def report_cities() -> None:
     """Print the time of simulated gaps of two minutes in made-up cities of growing size."""
-    for radius_m, block_m in ((1900.0, 110.0), (5600.0, 135.0), (11_500.0, 115.0)):
-        city = synthetic_city(config=CityConfig(radius_m=radius_m, block_m=block_m, river_m=radius_m / 25, radials=9))
+    for radius_m in (2600.0, 5200.0, 11_800.0):
+        city = synthetic_city(config=CityConfig(radius_m=radius_m, block_m=115.0, river_m=100.0, radials=9))
         rng = np.random.default_rng(0)
         start = time.thread_time()
         search = GapSearch(city, 2 * city.length_m / city.speed_mps)

@@ -8,11 +8,8 @@ forward search is done again.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from tedtrajrec.network.heap import pop, push
 from tedtrajrec.network.landmarks import UNIT
@@ -22,59 +19,21 @@ from tedtrajrec.network.reach_ways import (
     Graph,
     Ints,
     Marks,
+    Out,
     Reals,
     Records,
+    Rules,
     Scratch,
     Segments,
     half_way_over,
     way_on_one,
     way_over,
+    write_best,
 )
 
 ELLIPSE, ELLIPSE_M = 1.3, 800.0  # where there is no way: how far about the straight line to look, times and plus metres
 SLACK = 1e-9  # rounding must not reject a way of exactly the limit
 FIRST = 3  # segments that the backward search settles before the forward search tries, times those wanted
-
-
-class Rules(NamedTuple):
-    """What belongs to a gap; see :class:`tedtrajrec.network.reach.Band`."""
-
-    most: int
-    band_s: float
-    band_share: float
-    horizon_s: float
-    horizon_share: float
-    top_mps: float
-    slack_m: float
-    back_m: float
-    reach_share: float
-
-
-class Out(NamedTuple):
-    """Room for the segments of some gaps."""
-
-    segment: Segments
-    before_s: Reals
-    before_m: Reals
-    after_s: Reals
-    after_m: Reals
-    from_a: NDArray[np.int16]
-    from_b: NDArray[np.int16]
-    reached: NDArray[np.uint8]
-
-
-def new_out(size: int) -> Out:
-    """Return empty room for so many segments."""
-    return Out(
-        segment=np.empty(size, np.int32),
-        before_s=np.empty(size, np.float32),
-        before_m=np.empty(size, np.float32),
-        after_s=np.empty(size, np.float32),
-        after_m=np.empty(size, np.float32),
-        from_a=np.empty(size, np.int16),
-        from_b=np.empty(size, np.int16),
-        reached=np.empty(size, np.uint8),
-    )
 
 
 # ---------------------------------------------------------------------- labels and bounds
@@ -366,40 +325,6 @@ def _go_both_ways(
 
 
 @njit(cache=True, nogil=True)
-def _write(
-    graph: Graph,
-    scratch: Scratch,
-    marks: Marks,
-    a: Ends,
-    b: Ends,
-    n: int,
-    whole: bool,
-    rules: Rules,
-    out: Out,
-    size: int,
-) -> int:  # pragma: no cover  (compiled)
-    """Write the best of ``n`` found segments behind the first ``size``, and return how many there are then."""
-    keys, items = scratch.keys, scratch.items
-    waiting = 0
-    for k in range(n):
-        waiting = push(keys, items, waiting, scratch.total[k], scratch.found[k])
-    for _ in range(min(n, rules.most)):
-        e = items[0]
-        waiting = pop(keys, items, waiting)
-        if whole:
-            way = way_over(graph, scratch, marks, a, b, e, rules.back_m)
-        else:
-            way = half_way_over(graph, scratch, marks, a, b, e)
-        out.segment[size] = e
-        out.before_s[size], out.before_m[size] = way.before_s, way.before_m
-        out.after_s[size], out.after_m[size] = way.after_s, way.after_m
-        out.from_a[size], out.from_b[size] = way.a, way.b
-        out.reached[size] = way.reached
-        size += 1
-    return size
-
-
-@njit(cache=True, nogil=True)
 def _search_gap(
     graph: Graph, scratch: Scratch, a: Ends, b: Ends, seconds: float, rules: Rules, out: Out, size: int
 ) -> tuple[int, float]:  # pragma: no cover  (compiled)
@@ -423,11 +348,11 @@ def _search_gap(
         )
         if best_s > horizon or best_m > top_m:
             n, marks = _go_both_ways(graph, scratch, a, b, stamp, rules.reach_share * seconds)
-            return _write(graph, scratch, marks, a, b, n, False, rules, out, size), np.inf
+            return write_best(graph, scratch, marks, a, b, n, False, rules, out, size), np.inf
         n, settled = _go_forward(graph, scratch, a, b, stamp, level, top_m, rules)
         if n >= rules.most or waiting == 0:
             marks = Marks(stamp, settled, 2 * stamp + 1)
-            return _write(graph, scratch, marks, a, b, n, True, rules, out, size), best_s
+            return write_best(graph, scratch, marks, a, b, n, True, rules, out, size), best_s
         quota *= 2
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.network.heap import pop, push
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
@@ -65,6 +67,20 @@ class Graph(NamedTuple):
     per_metre: float  # typical seconds of a metre
 
 
+class Rules(NamedTuple):
+    """What belongs to a gap; see :class:`tedtrajrec.network.reach.Band`."""
+
+    most: int
+    band_s: float
+    band_share: float
+    horizon_s: float
+    horizon_share: float
+    top_mps: float
+    slack_m: float
+    back_m: float
+    reach_share: float
+
+
 class Ends(NamedTuple):
     """E positions where one fix may be: of one gap, or of all together."""
 
@@ -112,6 +128,19 @@ class Way(NamedTuple):
     reached: int
 
 
+class Out(NamedTuple):
+    """Room for the segments of some gaps."""
+
+    segment: Segments
+    before_s: Reals
+    before_m: Reals
+    after_s: Reals
+    after_m: Reals
+    from_a: NDArray[np.int16]
+    from_b: NDArray[np.int16]
+    reached: NDArray[np.uint8]
+
+
 def new_scratch(n_segments: int, n_turns: int) -> Scratch:
     """Return working memory; a heap has room for every turn and for those out of the ends."""
     room = n_turns + n_segments + 1
@@ -126,6 +155,20 @@ def new_scratch(n_segments: int, n_turns: int) -> Scratch:
         found=np.empty(n_segments, np.int32),
         total=np.empty(n_segments),
         stamp=np.zeros(1, np.int64),
+    )
+
+
+def new_out(size: int) -> Out:
+    """Return empty room for so many segments."""
+    return Out(
+        segment=np.empty(size, np.int32),
+        before_s=np.empty(size, np.float32),
+        before_m=np.empty(size, np.float32),
+        after_s=np.empty(size, np.float32),
+        after_m=np.empty(size, np.float32),
+        from_a=np.empty(size, np.int16),
+        from_b=np.empty(size, np.int16),
+        reached=np.empty(size, np.uint8),
     )
 
 
@@ -218,3 +261,37 @@ def way_on_one(graph: Graph, a: Ends, b: Ends, back_m: float) -> tuple[float, fl
                 if metres >= -back_m and seconds < best_s:
                     best_s, best_m = seconds, max(metres, 0.0)
     return best_s, best_m
+
+
+@njit(cache=True, nogil=True)
+def write_best(
+    graph: Graph,
+    scratch: Scratch,
+    marks: Marks,
+    a: Ends,
+    b: Ends,
+    n: int,
+    whole: bool,
+    rules: Rules,
+    out: Out,
+    size: int,
+) -> int:  # pragma: no cover  (compiled)
+    """Write the best of ``n`` found segments behind the first ``size``, and return how many there are then."""
+    keys, items = scratch.keys, scratch.items
+    waiting = 0
+    for k in range(n):
+        waiting = push(keys, items, waiting, scratch.total[k], scratch.found[k])
+    for _ in range(min(n, rules.most)):
+        e = items[0]
+        waiting = pop(keys, items, waiting)
+        if whole:
+            way = way_over(graph, scratch, marks, a, b, e, rules.back_m)
+        else:
+            way = half_way_over(graph, scratch, marks, a, b, e)
+        out.segment[size] = e
+        out.before_s[size], out.before_m[size] = way.before_s, way.before_m
+        out.after_s[size], out.after_m[size] = way.after_s, way.after_m
+        out.from_a[size], out.from_b[size] = way.a, way.b
+        out.reached[size] = way.reached
+        size += 1
+    return size
