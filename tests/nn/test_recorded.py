@@ -46,6 +46,20 @@ def test_each_shape_is_recorded_once_and_played_with_new_values() -> None:
             assert k == 0 or len(calls) == 6  # two runs to warm up and one to record, for each shape
 
 
+def test_recording_ahead_changes_nothing() -> None:
+    dropout = nn.Dropout(0.5)
+    pair = Pair(torch.ones(100), torch.zeros(100))
+    draws = []
+    for ahead in (False, True):
+        recorded = Recorded(lambda pair: Sum(dropout(pair.x) + pair.y), torch.device("cuda"))
+        torch.manual_seed(1)
+        if ahead:
+            recorded.record(Pair(torch.ones(200), torch.zeros(200)))
+            recorded.record(pair)
+        draws.append(recorded(pair).total.clone())
+    assert torch.equal(draws[0], draws[1])
+
+
 def test_dropout_follows_the_seed() -> None:
     device = torch.device("cuda")
     dropout = nn.Dropout(0.5)

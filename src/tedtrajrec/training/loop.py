@@ -110,6 +110,8 @@ def fit(
             batch, forced = training_batch(dataset, split, order[k], config, epoch)
             return trainer.shape(method.inputs(batch, forced))
 
+        if not trainer.prepared:
+            trainer.prepare(make(largest(order, split.lengths)))
         with (
             contextlib.closing(ahead(make, range(progress.step, len(order)))) as batches,
             tqdm(
@@ -196,6 +198,13 @@ class Trainer:
         self._parameters = list(method.parameters())
         self._recorded = Recorded(self._backward, method.device) if self._cuda else None
         self._sums: list[Losses] = []
+        self.prepared = not self._cuda
+
+    def prepare(self, inputs: Inputs) -> None:
+        """Get ready for batches no larger than this one: graphs of theirs then fit into the memory of its graph."""
+        if self._recorded is not None:
+            self._recorded.record(inputs)
+        self.prepared = True
 
     def shape(self, inputs: Inputs) -> Inputs:
         """Return a batch as it is sent to the device."""
@@ -251,6 +260,11 @@ class Trainer:
         return config.lr * max(1e-3, 0.5 * (1 + math.cos(math.pi * (number - rise) / max(1, total - rise))))
 
 
+def largest(order: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> int:
+    """Return the batch of the most steps, padding included; each holds the numbers of trips of these lengths."""
+    return int(np.argmax([len(which) * lengths[which].max() for which in order]))
+
+
 def _optimizer(method: LearnedMethod[Any], config: TrainConfig) -> torch.optim.Optimizer:
     fused = method.device.type == "cuda"
     if config.optimizer == "adam":
@@ -259,10 +273,10 @@ def _optimizer(method: LearnedMethod[Any], config: TrainConfig) -> torch.optim.O
 
 
 def _validation(dataset: Dataset, config: TrainConfig) -> list[Batch]:
-    """Return batches of the validation trips with one fixed draw, of similar length each."""
+    """Return batches of the validation trips with one fixed draw, of similar length each, the longest first."""
     split = dataset.split("valid")
     chosen = np.random.default_rng((config.seed, 4)).permutation(len(split))[: config.most_valid]
-    chosen = chosen[np.argsort(split.lengths[chosen], kind="stable")]
+    chosen = chosen[np.argsort(-split.lengths[chosen], kind="stable")]
     batches = []
     for first in range(0, len(chosen), VALID_TRIPS):
         trips = split.trips(chosen[first : first + VALID_TRIPS])
