@@ -86,12 +86,13 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         schema = func._schema  # noqa: SLF001  (the only place that tells views)
         if any(part.alias_info is not None and not part.alias_info.is_write for part in schema.returns):
             return out
-        if func.overloadpacket in flop_registry:
-            self.flops += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=out)
+        name = schema.name.removeprefix("aten::")
+        product = getattr(torch.ops.aten, name.removesuffix("_"), None)  # in place it is the same work
+        if product in flop_registry:
+            self.flops += flop_registry[product](*args, **(kwargs or {}), out_val=out)
         given = {name: value for name, value in (kwargs or {}).items() if name != "out"}
         read = [part for part in tree_leaves((args, given)) if isinstance(part, Tensor)]
         wrote = [part for part in tree_leaves(out) if isinstance(part, Tensor)]
-        name = schema.name.removeprefix("aten::")
         if name in LOOKUPS:
             read = read[1:]
             wrote = read[-1:] * 2 if name == "scatter_add_" else wrote * 2
