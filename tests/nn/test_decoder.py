@@ -71,6 +71,21 @@ def test_equals_a_plain_loop(case: Case) -> None:
             assert float(found.log_prob[b, i]) == pytest.approx(float(log_prob[segment].detach()), rel=1e-8, abs=1e-10)
 
 
+def test_several_choices_follow_the_same_path(case: Case) -> None:
+    read = case.encoded, case.roads, case.inputs.step_minute, case.constraint
+    found, best = case.decoder.decode(*read, choices=4), case.decode()
+    assert torch.equal(found.segment[..., 0], best.segment)
+    torch.testing.assert_close(found.ratio[..., 0], best.ratio)
+    for b, trip in enumerate(case.literal()):
+        for i, (_, _, log_prob, state) in enumerate(trip):
+            expected, segment = log_prob.detach().topk(4)
+            assert torch.equal(found.segment[b, i], segment)
+            torch.testing.assert_close(found.log_prob[b, i], expected, rtol=1e-8, atol=1e-9)
+            road = case.roads.at(segment, case.inputs.step_minute[b, i].expand(4))
+            torch.testing.assert_close(found.ratio[b, i], case.decoder.ratio(state.expand(4, -1), road).detach())
+    assert case.decoder.decode(*read, choices=99).segment.shape[-1] == S  # there are no more
+
+
 def test_feeds_the_truth_where_told(case: Case) -> None:
     found, free = case.decode(case.truth), case.decode()
     use = case.truth.use
@@ -119,6 +134,8 @@ def test_no_steps_and_one_step(case: Case) -> None:
         cut = Constraint(*(part[:, :n] for part in case.constraint))
         found = case.decoder.decode(case.encoded, case.roads, minute, cut)
         assert [tuple(part.shape) for part in found] == [(3, n)] * 3
+        several = case.decoder.decode(case.encoded, case.roads, minute, cut, choices=2)
+        assert [tuple(part.shape) for part in several] == [(3, n, 2)] * 3
         assert found.segment.dtype == torch.int64
         torch.testing.assert_close(found.ratio, case.decode().ratio[:, :n])
         fed = Fed(*(part[:, :n] for part in case.truth))

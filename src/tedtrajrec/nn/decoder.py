@@ -48,7 +48,7 @@ class Fed(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """A position at every step."""
+    """A position at every step; where several were asked for, K of them [B, n, K], the most likely first."""
 
     segment: Tensor  # [B, n] int64
     ratio: Tensor  # [B, n]
@@ -217,6 +217,7 @@ class StepDecoder(nn.Module):
         fed: Fed | None = None,
         ready: Ready | None = None,
         columns: Tensor | None = None,
+        choices: int | None = None,
     ) -> Decoded:
         """Return the most likely position at every step, one step after another.
 
@@ -230,6 +231,9 @@ class StepDecoder(nn.Module):
             True positions to feed (and return) in place of predictions where its mask says so.
         ready, columns
             From :meth:`prepare` and :meth:`columns`; made here if not given.
+        choices
+            Return so many of the most likely segments of each step, instead of one. It is still the best one that is
+            fed: the probabilities of a step are those after the best segments of all steps before.
         """
         columns = self.columns() if columns is None else columns
         logits = columns.new_empty(len(minute), columns.shape[1])
@@ -248,11 +252,16 @@ class StepDecoder(nn.Module):
             if fed is not None:
                 ratio = torch.where(fed.use[:, i], fed.ratio[:, i].to(ratio.dtype), ratio)
             heard = self.core.embed(road, ratio)
-            # The probability is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
+            if choices is not None:
+                logit, segment = logits.topk(min(choices, logits.shape[1]), dim=-1)
+                ratio = self.ratio(
+                    state[:, None].expand(*segment.shape, -1), roads.at(segment, minutes[i][:, None].expand_as(segment))
+                )
+            # The probability of the best is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
             total = logits.sub_(best).exp_().sum(-1) if fed is None else torch.ones_like(best[:, 0])
-            out.append((segment, ratio, total))
+            out.append((segment, ratio, total if choices is None else total[:, None] * (best - logit).exp()))
         if not out:
-            empty = minute[:, :0]
+            empty = minute[:, :0] if choices is None else minute[:, :0, None].expand(-1, -1, choices)
             return Decoded(empty.long(), empty, empty)
         segments, ratios, totals = (torch.stack(part, dim=1) for part in zip(*out, strict=True))
         return Decoded(segments, ratios, totals.log_().neg_())
