@@ -10,8 +10,8 @@ steps stay within 100 m of their fixes (:mod:`tedtrajrec.methods.drivable_paths`
 few breaks as possible; links that past trips show are breaks too, for the map does not have them. Ratios are moved as
 little as that takes (:mod:`tedtrajrec.methods.placing`).
 
-Its probabilities are those of the chain of segments (:mod:`tedtrajrec.nn.chain`) among the choices of a step, times
-what the method gave to all of these.
+Its probabilities are what the method gave to the segments taken. Those of a chain with these scores and moves are worse
+(``docs/log.md``): each step already knows of all fixes, so the chain would count the same evidence many times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numba import njit
 from numpy.typing import NDArray
 
@@ -31,7 +30,6 @@ from tedtrajrec.methods.placing import TOP_SPEED_MPS, place
 from tedtrajrec.network.near import NearTable, find_near, near_table
 from tedtrajrec.network.routing import Router
 from tedtrajrec.network.stretches import stretches
-from tedtrajrec.nn.chain import NO, REACH, Chain, marginals
 from tedtrajrec.threads import map_parts
 
 Bools = NDArray[np.bool_]
@@ -138,7 +136,6 @@ class Feasible(Method[Any]):
             move=-metres / np.float32(self.scale_m),
         )
         choice, broken = drivable_paths(np.unique(bounds), lattice)
-        share = _shares(lattice, starts, choice)
 
         out = Placed(
             np.full(len(segment), -1),
@@ -148,8 +145,7 @@ class Feasible(Method[Any]):
         )
         row = np.arange(len(some))
         out.segment[some], out.broken[some] = seg[row, choice], broken
-        mass = np.where(exists, np.exp(log_prob), 0)[some].sum(axis=1)
-        out.log_prob[some] = np.log(np.clip(share * mass, 1e-9, 1.0))
+        out.log_prob[some] = log_prob[some, choice]
         proposed, low, high = (np.zeros(len(segment)) for _ in range(3))
         proposed[some], low[some], high[some] = at[row, choice], lowest[some, choice], highest[some, choice]
         way = np.full(len(segment), np.inf)
@@ -234,28 +230,4 @@ def _metres(segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
     ahead = np.maximum(here[:, None, :] - here[before][:, :, None], 0)
     metres = np.where(segment[before][:, :, None] == segment[:, None, :], ahead, metres)
     out: Reals = np.where(np.isfinite(metres), metres, np.float32(0))
-    return out
-
-
-def _shares(lattice: Lattice, starts: Bools, choice: Ints) -> Floats:
-    """Return the probability of the choice made at each step among all of that step [N]."""
-    n, k = lattice.segment.shape
-    if n == 0:
-        return np.zeros(0)
-    trip = np.cumsum(starts) - 1
-    step = np.arange(n) - np.flatnonzero(starts)[trip]
-    before = np.roll(lattice.segment, 1, axis=0)
-    possible = np.isfinite(lattice.gap_m) | (before[:, :, None] == lattice.segment[:, None, :])
-    move = np.where(possible, lattice.move, lattice.move - np.float32(REACH))
-    score = np.maximum(lattice.score - lattice.score.max(axis=1, keepdims=True), -REACH)
-    unary = np.full((trip[-1] + 1, step.max() + 1, k), NO, np.float32)
-    unary[trip, step] = np.where(np.isfinite(lattice.score), score, NO)
-    pair = np.zeros((*unary.shape[:2], k, k), np.float32)
-    pair[trip, step] = move
-    mask = np.zeros(unary.shape[:2], np.bool_)
-    mask[trip, step] = True
-    which = np.tile(np.arange(mask.shape[1] - 1), (len(mask), 1))
-    chain = Chain(*(torch.from_numpy(np.ascontiguousarray(part)) for part in (unary, pair[:, 1:], which, mask)))
-    share = marginals(chain).numpy()
-    out: Floats = share[trip, step, choice].astype(np.float64)
     return out
