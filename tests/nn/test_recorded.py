@@ -124,14 +124,13 @@ def test_graphs_stay_through_training_and_follow_the_weights(
         if k == 2:
             method.restore({name: value * 0.5 for name, value in method.state().items()})
         found.append(method.recover(batch))
-        graphs.append(method._recorded)
+        graphs.append(method._graphs["decode"])
         plain = TedTrajRec(tiny_city, SMALL).eval()
         plain.restore(method.state())
         expected = plain.decode(inputs)
         assert torch.equal(found[-1].segment.cpu(), expected.segment)
         torch.testing.assert_close(found[-1].ratio.cpu(), expected.ratio, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[-1].log_prob.cpu(), expected.log_prob, rtol=1e-4, atol=1e-4)
-    assert graphs[0] is not None
     assert all(graph is graphs[0] for graph in graphs)
     assert len(graphs[0]._records) == 1
     assert not torch.allclose(found[0].ratio, found[1].ratio, atol=1e-3)
@@ -139,4 +138,4 @@ def test_graphs_stay_through_training_and_follow_the_weights(
     weight = method.road_gnn.table
     weight.data = weight.data.clone()  # a weight in another place: graphs would read the old one
     method.recover(batch)
-    assert method._recorded is not graphs[0]
+    assert method._graphs["decode"] is not graphs[0]

@@ -172,9 +172,9 @@ def test_a_loss_that_is_not_finite_ends_the_run(small_dataset: Dataset, tmp_path
 
 def test_validation_is_the_mean_over_trips(small_dataset: Dataset) -> None:
     method = new_method(small_dataset)
-    from tedtrajrec.training.loop import _validation
+    from tedtrajrec.training.loop import validation_batches
 
-    batches = _validation(small_dataset, SHORT)
+    batches = list(validation_batches(small_dataset, SHORT, SHORT.keep))
     shares = []
     for batch in batches:
         batch.segment[0, 2:] = -1  # unknown; does not count

@@ -3,14 +3,15 @@
 The encoder is the paper's (PD-GNN, STTExtractor, TedFormer). The decoder has no loop: every step has a state
 (:mod:`tedtrajrec.nn.parallel_decoder`), every candidate of a step a score from state, road and plain features of map
 and past trips (:mod:`tedtrajrec.methods.lattice`), and every way from one candidate to the next another one. Together
-they are a chain (:mod:`tedtrajrec.nn.chain`): trained as such, it gives the most likely trip that can be driven, the
-probability of each step, and the next best trips.
+they are a chain (:mod:`tedtrajrec.nn.chain`): trained as such, it gives the probability of each step, the most likely
+trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,9 +20,18 @@ from torch.nn import functional
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.methods.base import Arrays
+from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
+from tedtrajrec.methods.base import Arrays, Recovered, as_recovered
+from tedtrajrec.methods.driving import Driver, Options
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
+from tedtrajrec.methods.parallel_inputs import (
+    MOVING,
+    ParallelInputs,
+    attributes_of,
+    minute_of_lists,
+    moving_features,
+)
 from tedtrajrec.methods.past.drives import drives_of
 from tedtrajrec.methods.past.history import order_of_past
 from tedtrajrec.methods.past.links import Links, find_links
@@ -30,7 +40,7 @@ from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_st
 from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.chain import NO, Chain, marginals, negative_log_likelihood, viterbi
+from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates, TransitionScorer, rows
 from tedtrajrec.nn.point_features import point_features
@@ -39,8 +49,11 @@ from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 
 PAST = "past."  # how names of what past trips taught begin in the state
-MOVING = 11
-CLASSES = 16
+OPTIONS = 12  # candidates of a step that take part in the search for a trip that can be driven
+
+Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
+"""How a trip is read from the chain: the best path that can be driven, the best path, the most probable candidate of
+each step, or that of the best score of its own, whatever comes before and after."""
 
 
 @dataclass(frozen=True)
@@ -64,66 +77,23 @@ class ParallelConfig(LearnedConfig):
     chain: bool = True  # trained as a chain, not step by step
     table: bool = True  # a learned vector for each segment
     table_dropout: float = 0.0  # share of batches without it, so that the model can do without
-    decode: Literal["viterbi", "greedy"] = "viterbi"
+    decode: Decoding = "drivable"
+    margin: float = 3.0  # nats below the best of its step at which a candidate no longer counts, for "drivable"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("heads", "width", "gamma_m", "hidden", "most", "margin"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
+        if self.d % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
+            raise ValueError("there cannot be fewer than 0 layers")
+        if not 0 <= self.table_dropout <= 1:
+            raise ValueError("table_dropout must be 0 to 1")
 
 
-class ParallelInputs(NamedTuple):
-    """A batch as tensors: that of step-by-step methods, and its lattice."""
-
-    near_segment: Tensor
-    near_distance: Tensor
-    near_ratio: Tensor
-    fix_mask: Tensor
-    fix_xy: Tensor
-    fix_time: Tensor
-    fix_minute: Tensor
-    fix_step: Tensor
-    step_mask: Tensor
-    step_minute: Tensor
-    segment: Tensor
-    ratio: Tensor
-    forced: Tensor
-    list_segment: Tensor  # [B, J, C]
-    list_exists: Tensor  # [B, J, C]
-    list_static: Tensor  # [B, J, C, STATIC]
-    list_clock: Tensor  # [B, J, C, CLOCK]
-    way: Tensor  # [B, 3m, C, C] int16
-    slot: Tensor  # [B, n]
-    previous: Tensor  # [B, n]
-    following: Tensor  # [B, n]
-    since: Tensor  # [B, n]
-    gap: Tensor  # [B, n]
-    facts: Tensor  # [B, n, FACTS]
-    votes: Tensor  # [B, n, C]
-
-    def to(self, device: torch.device) -> ParallelInputs:
-        """Return the tensors on a device."""
-        return ParallelInputs(*(part.to(device, non_blocking=True) for part in self))
-
-    def pin(self) -> ParallelInputs:
-        """Return the tensors in memory that can be copied to a device while other work goes on."""
-        return ParallelInputs(*(part.pin_memory() for part in self))
-
-    def rounded(self, fixes: int = 2, steps: int = 8) -> ParallelInputs:
-        """Return the batch with more padding, up to multiples of these, so that few shapes occur."""
-        more_fixes, more_steps = -self.fix_mask.shape[1] % fixes, -self.step_mask.shape[1] % steps
-        fill = {"near_distance": torch.inf, "segment": -1, "way": -1}
-        padded = {}
-        for name, value in self._asdict().items():
-            more = {"list": 2 * more_fixes, "near": more_fixes, "fix": more_fixes, "way": 3 * more_fixes}.get(
-                name.split("_")[0], more_steps
-            )
-            shape = (value.shape[0], more, *value.shape[2:])
-            padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
-        return ParallelInputs(**padded)
-
-    @property
-    def plain(self) -> Inputs:
-        """The part that step-by-step methods have too."""
-        return Inputs(*self[: len(Inputs._fields)])
-
-
-class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
+class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
     """All steps at once over what can be driven, as one chain with probabilities (ours)."""
 
     name: ClassVar[str] = "tedtrajrec_parallel"
@@ -137,7 +107,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
         super().__init__(network, config)
         c = self.config
         self.road_gnn = RoadGnn(network, c.d, layers=c.road_layers, heads=c.heads, gnn=c.gnn, rhythm=c.rhythm)
-        self.register_buffer("attributes", _attributes(network), persistent=False)
+        self.register_buffer("attributes", attributes_of(network), persistent=False)
         self.from_attributes = nn.Linear(self.attributes.shape[1], c.d)
         self.point = nn.Linear(c.d + 3, c.d)
         kinds: dict[str, Any] = {"kind": c.attention, "activation": c.activation, "dropout": c.dropout}
@@ -165,16 +135,21 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
     def _use(self, past: Past, step_s: int) -> None:
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
+        # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
+        # the map lacks nothing, and there is no reason for a break.
+        complete = len(past.links.source) == 0
+        self._driver = Driver(self.network, step_s, near=self._builder.near if complete else None)
+        self._margins = (self.config.margin, np.inf) if complete else (self.config.margin,)
         cost = torch.from_numpy(past.pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
 
-    def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:  # type: ignore[override]
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:
         """Return a batch as this method sees it; ``forced`` marks training, where trips are left out of the past."""
         visits = None
         if forced is not None and self._visits is not None and batch.number is not None:
             visits = self._visits.select(batch.number.numpy())
         lattice = self._builder.build(batch, visits)
-        return ParallelInputs(*super().inputs(batch, forced), *(torch.from_numpy(part) for part in lattice))
+        return ParallelInputs(*self.plain_inputs(batch, forced), *(torch.from_numpy(part) for part in lattice))
 
     def roads(self) -> Roads:
         """Return X_road of the network, from attributes of its segments and a learned vector of each."""
@@ -188,7 +163,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
         roads: Roads = self.road_gnn(start)
         return roads
 
-    def encode(self, inputs: Inputs, roads: Roads) -> Memory:  # type: ignore[override]
+    def encode(self, inputs: Inputs, roads: Roads) -> Memory:
         """Return the encoded fixes."""
         c = self.config
         x = point_features(roads, inputs.nearby, inputs.fix_minute, eta_m=c.eta_m, gamma_m=c.gamma_m)
@@ -202,10 +177,10 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
         memory = self.encode(inputs.plain, roads)
         states = self.steps(memory, inputs.previous, inputs.following, inputs.facts, inputs.step_mask)
         static = inputs.list_static
-        moving, guess = _moving(inputs)
+        moving, guess = moving_features(inputs)
         if not self.config.geometry:
             static, moving = torch.zeros_like(static), torch.zeros_like(moving)
-        middle = _minute_of_lists(inputs)
+        middle = minute_of_lists(inputs)
         x = roads.at(inputs.list_segment, middle[..., None].expand_as(inputs.list_segment))
         score, ratio = self.scorer(states, x, inputs.slot, static, moving, guess)
         unary = score.float().masked_fill(~rows(inputs.list_exists, inputs.slot), NO)
@@ -239,7 +214,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
         kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
         return pair, 3 * (here // 2) + kind
 
-    def loss(self, inputs: ParallelInputs) -> Losses:  # type: ignore[override]
+    def loss(self, inputs: ParallelInputs) -> Losses:
         """Return the losses of a batch."""
         chain, ratio = self.scores(inputs, self.roads())
         is_truth = rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None]
@@ -258,19 +233,87 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
         return Losses(segment + self.config.ratio_weight * along, segment.detach(), along.detach())
 
     @torch.no_grad()
-    def decode(self, inputs: ParallelInputs) -> Decoded:  # type: ignore[override]
-        """Return the most likely trips that can be driven, and the probability of each of their steps."""
+    def decode(self, inputs: ParallelInputs, choices: int | None = None) -> Decoded:
+        """Return a candidate of each step and its probability, or so many; the best path where trips can be driven."""
         chain, ratio = self.scores(inputs, self._kept_roads())
-        if self.config.decode == "greedy":
-            share = torch.softmax(chain.unary, dim=-1)
-            path = share.argmax(-1)
+        alone = self.config.decode == "greedy"
+        share = torch.softmax(chain.unary, dim=-1) if alone else marginals(chain)
+        if choices is not None:
+            chance, place = share.topk(min(choices, share.shape[-1]), dim=-1)
         else:
-            share = marginals(chain)
-            path, _ = viterbi(chain)
-        place = path.clamp_min(0)[..., None]
-        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place).squeeze(-1)
-        chance = share.gather(-1, place).squeeze(-1).clamp(1e-9, 1)
-        return Decoded(segment, ratio.gather(-1, place).squeeze(-1).float(), chance.log())
+            by_path = self.config.decode in ("drivable", "viterbi")
+            place = (viterbi(chain)[0] if by_path else share.argmax(-1))[..., None]
+            chance = share.gather(-1, place)
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
+        parts = segment, ratio.gather(-1, place).float(), chance.clamp(1e-9, 1).log()
+        return Decoded(*parts) if choices is not None else Decoded(*(part.squeeze(-1) for part in parts))
+
+    @torch.no_grad()
+    def options(self, inputs: ParallelInputs) -> Options:
+        """Return the likely candidates of each step with what the chain says of them."""
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        share = marginals(chain)
+        c = share.shape[-1]
+        chance, place = share.topk(min(OPTIONS, c), dim=-1)
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
+        cell = (chain.which[..., None, None] * c + place[:, :-1, :, None]) * c + place[:, 1:, None, :]
+        move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
+        return Options(
+            segment,
+            ratio.gather(-1, place).float(),
+            chance.log(),
+            chain.unary.gather(-1, place),
+            functional.pad(move, (0, 0, 0, 0, 1, 0)),
+        )
+
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the most likely trips that can be driven, with the probability of each step."""
+        return self.drive(batch)[0] if self.config.decode == "drivable" else super().recover(batch)
+
+    def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
+        """Return the most likely trips that can be driven, and where even these have a break [B, n]."""
+        options = self._played("options", self.options, batch)
+        driven = self._driver.drive(batch, options, margins=self._margins)
+        mask = batch.step_mask.cpu()
+        chance = options.log_prob.cpu()[mask].gather(1, torch.from_numpy(driven.choice)[:, None])[:, 0]
+        answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, chance.clamp(min=-20).numpy())
+        broken = torch.zeros_like(mask)
+        broken[mask] = torch.from_numpy(driven.broken)
+        return self._calibrated(batch, answer), broken
+
+    @torch.no_grad()
+    def alternatives(self, batch: Batch, k: int, *, draws: int = 256) -> Alternatives:
+        """Return the k most likely routes of each trip with their probabilities, each driven as it is most likely.
+
+        Parameters
+        ----------
+        batch
+            The trips.
+        k
+            How many routes; fewer where the draws show no more.
+        draws
+            Paths drawn from the chain of each trip, always with the same random numbers.
+        """
+        self.eval()
+        inputs = self.inputs(batch).to(self.device)
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        n, c = chain.unary.shape[1:]
+        uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
+        paths, score = draw_paths(chain, uniform)
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, paths.mT)  # [B, n, draws]
+        mask = batch.step_mask.cpu()
+        keys = route_keys(self._driver.router, segment.mT.cpu().numpy(), mask.numpy(), self._driver.reach_m)
+        best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
+        chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(self.device)
+        place = paths.mT.gather(-1, chosen.clamp_min(0))
+        parts = segment.gather(-1, chosen.clamp_min(0)), ratio.gather(-1, place).float()
+        driven = [self._driver.place(batch, *(part[..., j].cpu() for part in parts)) for j in range(k)]
+        exists = mask[:, None] & torch.from_numpy(best >= 0)[..., None]
+        return Alternatives(
+            parts[0].mT.cpu().masked_fill(~exists, -1),
+            torch.stack(driven, dim=1).masked_fill(~exists, 0),
+            torch.from_numpy(share).float(),
+        )
 
     def state(self) -> Arrays:
         """Return the weights and what past trips taught."""
@@ -288,70 +331,14 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig]):
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
 
-        def part(begin: str) -> Arrays:
-            return {name.removeprefix(begin): array for name, array in state.items() if name.startswith(begin)}
+        def part(begin: str, names: Iterable[str]) -> dict[str, Any]:
+            return {name: state[f"{PAST}{begin}.{name}"] for name in names}
 
         super().restore({name: array for name, array in state.items() if not name.startswith(PAST)})
         past = Past(
-            Links(**part(PAST + "links.")),
+            Links(**part("links", Links._fields)),
             state[PAST + "pace"].astype(np.float64),
-            Pairs(**part(PAST + "pairs.")),
-            restored_passing(part(PAST + "passing.")),
+            Pairs(**part("pairs", Pairs._fields)),
+            restored_passing(part("passing", passing_state(self._past.passing))),
         )
         self._use(past, int(state[PAST + "step_s"][0]))
-
-
-def _moving(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
-    """Return what the clock says of candidates at steps: features [B, n, C, MOVING] and the ratio it suggests."""
-    clock = rows(inputs.list_clock, inputs.slot)  # [B, n, C, CLOCK]
-    before, whole, after, arrive, arrive_sd, leave, leave_sd, ratio = clock.unbind(-1)
-    is_gap = (inputs.slot % 2 == 1)[..., None]
-    since, gap = inputs.since[..., None], inputs.gap[..., None]
-    left = gap - since
-    share = since / gap.clamp_min(1)
-    total = (before + whole + after).clamp_min(1)
-    early, late = share - before / total, share - (before + whole) / total
-    came = (since - arrive) / arrive_sd.clamp_min(5)
-    goes = (left - leave) / leave_sd.clamp_min(5)
-    features = torch.stack(
-        [
-            ((since - before) / 60).clamp(-3, 3),
-            ((since - before - whole) / 60).clamp(-3, 3),
-            early.clamp(-1, 1),
-            late.clamp(-1, 1),
-            functional.relu(-early).clamp(max=1),
-            functional.relu(late).clamp(max=1),
-            came.clamp(-4, 4),
-            goes.clamp(-4, 4),
-            (functional.logsigmoid(1.7 * came) + functional.logsigmoid(1.7 * goes)).clamp(min=-10),
-            inputs.votes,
-            (inputs.votes + 0.01).log() / 2,
-        ],
-        dim=-1,
-    )
-    guess = torch.where(is_gap, (share * total - before) / whole.clamp_min(0.5), ratio)
-    return features * is_gap[..., None], guess.clamp(0, 1)
-
-
-def _minute_of_lists(inputs: ParallelInputs) -> Tensor:
-    """Return the local minute of the day of each list [B, J]; that of a gap is in its middle."""
-    fix = inputs.fix_minute
-    following = torch.where(inputs.fix_mask[:, 1:], fix[:, 1:], fix[:, :-1])
-    middle = torch.where(following >= fix[:, :-1], (fix[:, :-1] + following) / 2, fix[:, :-1])  # not over midnight
-    lists = torch.stack([fix[:, :-1], middle], dim=-1).flatten(1)
-    return torch.cat([lists, fix[:, -1:]], dim=1)
-
-
-def _attributes(network: RoadNetwork) -> Tensor:
-    """Return what the map says of each segment, as numbers that any network has [S, .]."""
-    kind = np.eye(CLASSES, dtype=np.float32)[network.road_class.astype(np.int64).clip(0, CLASSES - 1)]
-    plain = np.stack(
-        [
-            np.log(network.length_m / 100 + 0.05),
-            network.speed_mps / 20,
-            np.diff(network.succ_offset) / 4,
-            network.twin >= 0,
-        ],
-        axis=1,
-    )
-    return torch.from_numpy(np.concatenate([plain.astype(np.float32), kind], axis=1))

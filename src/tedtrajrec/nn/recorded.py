@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-I = TypeVar("I", bound=tuple[Tensor, ...])  # noqa: E741  (inputs)
+I = TypeVar("I", bound=Iterable[Tensor])  # noqa: E741  (inputs)
 O = TypeVar("O", bound=tuple[Tensor, ...])  # noqa: E741  (outputs)
 
 
@@ -71,5 +71,5 @@ class Recorded(Generic[I, O]):
         return graph, static, outputs
 
 
-def _shapes(inputs: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
+def _shapes(inputs: Iterable[Tensor]) -> tuple[torch.Size, ...]:
     return tuple(part.shape for part in inputs)
