@@ -18,6 +18,7 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.trips.simulate import simulate_trips
@@ -123,17 +124,19 @@ def test_answers_can_be_driven(method: TedTrajRecParallel, dataset: Dataset) -> 
             assert verdict.moves == n - 1
 
 
-def test_with_missing_roads_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset) -> None:
+def test_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(dataset, "test")
-    options = method._played("options", method.options, batch)
-    far = torch.full_like(options.segment, -1)
-    far[...] = options.segment[:, :1, :1]  # all steps on the first one's segment, but the last, which is elsewhere
-    away = int(np.argmax(np.isinf(method._driver._near.lookup(int(far[0, 0, 0]), np.arange(len(dataset.network)))[0])))
+    choices = method.best(batch, 12)
     last = int(batch.step_mask[0].sum()) - 1
-    far[0, last] = away
-    driven = method._driver.drive(batch, options._replace(segment=far), margins=(0.5, np.inf))
-    of_first = driven.broken[: last + 1]
-    assert of_first.tolist() == [False] * last + [True]
+    segment = choices.segment.clone()
+    segment[...] = segment[:, :1, :1]  # all steps on the segment of the first, but for one that is far away from it
+    metres, _ = near_table(dataset.network, 600.0).lookup(int(segment[0, 0, 0]), np.arange(len(dataset.network)))
+    segment[0, last] = int(np.argmax(np.isinf(metres)))
+    monkeypatch.setattr(method, "best", lambda _batch, _k: choices._replace(segment=segment))
+    answer, broken = method.drive(batch)
+    assert broken[0].nonzero()[:, 0].tolist() == [last]
+    assert not broken[1:].any()
+    assert answer.segment[0, last] == segment[0, last, 0]
 
 
 def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: Dataset) -> None:
@@ -142,7 +145,7 @@ def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: 
     more = inputs.rounded(fixes=7, steps=13)
     assert more.step_mask.shape[1] % 13 == more.fix_mask.shape[1] % 7 == 0
     n = inputs.step_mask.shape[1]
-    for one, other in zip(method.options(inputs), method.options(more), strict=True):
+    for one, other in zip(method.decode(inputs, 8), method.decode(more, 8), strict=True):
         mask = batch.step_mask
         torch.testing.assert_close(one[mask], other[:, :n][mask], rtol=1e-4, atol=1e-4)
     few = [4, 2]

@@ -17,7 +17,7 @@ all scores of a trip can add up to, so a path has as few breaks as there can be,
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -68,7 +68,8 @@ def drivable_paths(offsets: Ints, lattice: Lattice, *, workers: int | None = Non
     def search(part: tuple[int, int]) -> None:
         for trip in range(*part):
             rows = slice(offsets[trip], offsets[trip + 1])
-            _search(*(column[rows] for column in lattice), choice[rows], broken[rows])
+            columns: Any = (*(column[rows] for column in lattice), choice[rows], broken[rows])
+            _search(*columns)
 
     map_parts(search, list(itertools.pairwise([*cuts, len(offsets) - 1])), workers)
     return choice, broken

@@ -1,9 +1,9 @@
-"""From the likely candidates of all steps to a trip that can be driven, of the highest score.
+"""From the likely segments of all steps to trips that can be driven.
 
-A step's candidates count whose probability is not far below that of its best one. Among all paths through them the one
-of the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): along the map, forwards,
-within the top speed, and observed steps within 100 m of their fixes. A break is left only where there is no such path,
-and ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
+A step's choices count whose probability is not far below that of its best one. Among all paths through them the one of
+the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
+map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
+few breaks as possible. Ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
+from tedtrajrec.methods.base import Choices
 from tedtrajrec.methods.drivable_paths import Lattice, drivable_paths
 from tedtrajrec.methods.placing import TOP_SPEED_MPS, place
-from tedtrajrec.network.near import NearTable, near_table
-from tedtrajrec.network.polylines import ranges
+from tedtrajrec.network.near import NearTable, find_near, near_table
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tedtrajrec.network.stretches import stretches
+from tedtrajrec.threads import map_parts
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -30,151 +31,181 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
 
 FAR_M = 99.0  # of the 100 m allowed: the plane and 32 bits are not exact
-
-
-class Options(NamedTuple):
-    """K candidates at each step of a batch, the likeliest first."""
-
-    segment: Tensor  # [B, n, K] int64
-    ratio: Tensor  # [B, n, K]
-    log_prob: Tensor  # [B, n, K] minus infinity where there are fewer
-    score: Tensor  # [B, n, K]
-    move: Tensor  # [B, n, K, K] scores of coming from the candidates of the step before; nothing at the first
+STEPS_PER_PART = 1024
 
 
 class Driven(NamedTuple):
     """A trip for each of a batch, at its N real steps."""
 
-    choice: Ints  # [N] which of the options
-    segment: Ints  # [N]
+    segment: Ints  # [N] -1 where there was no choice
     ratio: Floats  # [N]
+    log_prob: Floats  # [N]
     broken: Bools  # [N] whether the move to the step cannot be driven
 
 
 class Driver:
-    """Makes trips that can be driven; may be used from several threads.
+    """Makes trips that can be driven.
 
     Parameters
     ----------
     network
         The road network.
-    step_s
-        Seconds of a step.
-    near
-        What can be reached from the end of each segment within a step at the top speed; searched if not given.
+    margins
+        A choice counts that is less likely than the best of its step by at most so many nats. Trips that have a break
+        then are searched again with the next margin.
+    scale_m
+        Driving so many metres more takes 1 off the score.
     top_speed_mps
         What no move may exceed.
+    near
+        What can be reached in a step from the end of each segment; searched at first use if not given.
     """
 
     def __init__(
         self,
         network: RoadNetwork,
-        step_s: float,
         *,
-        near: NearTable | None = None,
+        margins: tuple[float, ...],
+        scale_m: float = np.inf,
         top_speed_mps: float = TOP_SPEED_MPS,
+        near: NearTable | None = None,
     ) -> None:
-        self.network, self._step_s, self._top_speed_mps = network, step_s, top_speed_mps
-        self.reach_m = top_speed_mps * step_s
+        self.network, self.margins, self.scale_m, self.top_speed_mps = network, margins, scale_m, top_speed_mps
         self.router = Router(network)
-        self._near = near or near_table(network, self.reach_m)
+        self._near = near
 
-    def drive(self, batch: Batch, options: Options, *, margins: tuple[float, ...]) -> Driven:
-        """Return the best trips that can be driven.
+    def drive(self, batch: Batch, choices: Choices, score: Tensor | None = None) -> Driven:
+        """Return the best trips that can be driven among the choices of the steps of a batch.
 
         Parameters
         ----------
         batch
             The trips.
-        options
-            Their candidates.
-        margins
-            A candidate counts that is less likely than the best of its step by at most so many nats; trips that have a
-            break then are searched again with the next margin.
+        choices
+            Of their steps.
+        score
+            What the sum over the steps is made greatest of [B, n, K]; the logarithm of the probability if not given.
         """
         mask = batch.step_mask.cpu().numpy()
-        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
-        segment, ratio, log_prob, score, move = (part.cpu().numpy()[mask] for part in options)
+        segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
+        value = np.nan_to_num(log_prob) if score is None else score.cpu().numpy()[mask]
         lowest, highest, far = self._stretches(batch, mask, segment)
-        near_enough = np.where(far, -np.inf, log_prob)
-        lost = near_enough.max(axis=1, keepdims=True) == -np.inf  # all are too far from the fix: any of them serves
-        likely = np.where(lost, log_prob, near_enough)
+        likely = np.where(segment >= 0, np.nan_to_num(log_prob), -np.inf)
+        near_enough = np.where(far, -np.inf, likely)
+        lost = near_enough.max(axis=1, keepdims=True) == -np.inf  # where all are too far from the fix, any serves
+        likely = np.where(lost, likely, near_enough)
 
-        choice, broken = np.zeros(len(segment), np.int64), np.zeros(len(segment), np.bool_)
-        trips = np.arange(len(mask))
-        for margin in margins:
-            rows, bounds = _steps_of(trips, offsets)
-            least = likely[rows].max(axis=1, keepdims=True) - margin
-            exists = (likely[rows] >= least) & (likely[rows] > -np.inf)
-            k = 1 + int(np.max(np.nonzero(exists)[1], initial=0))
-            seg = np.where(exists, segment[rows], -1)[:, :k]
-            length = np.where(seg >= 0, self.network.length_m[seg], 0.0)
+        some = np.flatnonzero(likely.max(axis=1) > -np.inf)  # steps without any choice are left out
+        trip = np.repeat(np.arange(len(mask)), mask.sum(axis=1))[some]
+        reach_m = self.top_speed_mps * batch.step_s * np.diff(some, prepend=0)
+        choice, broken = np.zeros(len(some), np.int64), np.zeros(len(some), np.bool_)
+        todo = np.arange(len(some))
+        for margin in self.margins:
+            rows = some[todo]
+            exists = likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin
+            exists &= likely[rows] > -np.inf
+            seg = np.where(exists, segment[rows], -1)
+            length = np.where(exists, self.network.length_m[seg], 0.0)
+            starts = np.diff(trip[todo], prepend=-1) != 0
+            gap = _gaps(self._table(batch.step_s), seg, starts)
             lattice = Lattice(
-                score=np.where(exists, score[rows], -np.inf)[:, :k].astype(np.float64),
+                score=np.where(exists, value[rows], -np.inf).astype(np.float64),
                 segment=seg,
                 length_m=length,
-                lowest_m=lowest[rows, :k] * length,
-                highest_m=highest[rows, :k] * length,
-                reach_m=np.full(len(rows), self.reach_m),
-                gap_m=self._gaps(seg),
-                move=move[rows, :k, :k],
+                lowest_m=lowest[rows] * length,
+                highest_m=highest[rows] * length,
+                reach_m=reach_m[todo],
+                gap_m=gap,
+                move=-_metres(seg, ratio[rows] * length, length, gap) / np.float32(self.scale_m),
             )
-            choice[rows], broken[rows] = drivable_paths(bounds, lattice)
-            trips = np.unique(np.searchsorted(offsets, np.flatnonzero(broken), side="right") - 1)
-            if not len(trips):
+            choice[todo], broken[todo] = drivable_paths(np.append(np.flatnonzero(starts), len(todo)), lattice)
+            todo = np.flatnonzero(np.isin(trip, trip[broken]))
+            if not len(todo):
                 break
-        row = np.arange(len(segment))
-        at = row, choice
-        placed = self._placed(offsets, segment[at], ratio[at], lowest[at], highest[at])
-        return Driven(choice, segment[at], placed, broken)
 
-    def place(self, batch: Batch, segment: Tensor, ratio: Tensor) -> Tensor:
-        """Return the ratios [B, n] nearest to those given with which the segments [B, n] can be driven."""
-        mask = batch.step_mask.cpu()
-        offsets = np.concatenate([[0], np.cumsum(mask.sum(1).numpy())]).astype(np.int64)
-        taken = segment[mask].numpy()
-        lowest, highest, _ = self._stretches(batch, mask.numpy(), taken[:, None])
-        out = torch.zeros_like(ratio)
-        placed = self._placed(offsets, taken, ratio[mask].numpy(), lowest[:, 0], highest[:, 0])
-        out[mask] = torch.from_numpy(placed).to(ratio.dtype)
-        return out
-
-    def _placed(self, offsets: Ints, segment: Ints, ratio: Reals, lowest: Floats, highest: Floats) -> Floats:
-        return place(
+        at = some, choice
+        n = len(segment)
+        out = Driven(np.full(n, -1), np.zeros(n), np.full(n, np.nan), np.zeros(n, np.bool_))
+        out.segment[some], out.log_prob[some], out.broken[some] = segment[at], log_prob[at], broken
+        proposed, low, high, way = (np.zeros(n) for _ in range(4))
+        proposed[some], low[some], high[some] = ratio[at], lowest[at], highest[at]
+        way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
+        out.ratio[:] = place(
             self.router,
-            offsets,
-            segment,
-            ratio,
-            step_s=self._step_s,
-            top_speed_mps=self._top_speed_mps,
-            lowest=lowest,
-            highest=highest,
-            gap_m=np.append(np.float32(np.inf), self._near.lookup(segment[:-1], segment[1:])[0])[: len(segment)],
+            np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64),
+            out.segment,
+            proposed,
+            step_s=batch.step_s,
+            top_speed_mps=self.top_speed_mps,
+            lowest=low,
+            highest=high,
+            gap_m=way,
         )
-
-    def _gaps(self, segment: Ints) -> Reals:
-        """Return the metres from the end of each choice of the step before to the start of each of a step [N, K, K]."""
-        out = np.full((*segment.shape, segment.shape[1]), np.inf, np.float32)
-        out[1:] = self._near.lookup(segment[:-1, :, None], segment[1:, None, :])[0]
         return out
+
+    def _table(self, step_s: float) -> NearTable:
+        """Return what can be reached in a step."""
+        if self._near is None or self._near.radius_m != self.top_speed_mps * step_s:
+            self._near = near_table(self.network, self.top_speed_mps * step_s)
+        return self._near
 
     def _stretches(self, batch: Batch, mask: Bools, segment: Ints) -> tuple[Floats, Floats, Bools]:
-        """Return where on each candidate its step must be, as ratios, and which are too far from their fix [N, K]."""
+        """Return where on each choice its step must be, as ratios, and which choices are too far from their fix."""
         lowest, highest, far = np.zeros(segment.shape), np.ones(segment.shape), np.zeros(segment.shape, np.bool_)
         fix_mask = batch.fix_mask.cpu().numpy()
         number = np.cumsum(mask).reshape(mask.shape) - 1  # of each step among the real ones
         step = number[np.nonzero(fix_mask)[0], batch.fix_step.cpu().numpy()[fix_mask]]
-        x, y = batch.fix_xy.cpu().numpy().astype(np.float64)[fix_mask].repeat(segment.shape[1], axis=0).T
-        near = stretches(self.network, segment[step].ravel(), x, y, FAR_M)
-        away = near.distance_m > FAR_M
-        shape = len(step), segment.shape[1]
-        far[step] = away.reshape(shape)
-        lowest[step] = np.where(away, 0.0, near.lowest).reshape(shape)
-        highest[step] = np.where(away, 1.0, near.highest).reshape(shape)
+        fix, which = np.nonzero(segment[step] >= 0)
+        x, y = batch.fix_xy.cpu().numpy().astype(np.float64)[fix_mask][fix].T
+        at = step[fix], which
+        near = stretches(self.network, segment[at], x, y, FAR_M)
+        far[at] = near.distance_m > FAR_M
+        lowest[at], highest[at] = np.where(far[at], 0.0, near.lowest), np.where(far[at], 1.0, near.highest)
         return lowest, highest, far
 
 
-def _steps_of(trips: Ints, offsets: Ints) -> tuple[Ints, Ints]:
-    """Return the rows of the steps of some trips, and where each trip begins among them."""
-    count = np.diff(offsets)[trips]
-    return ranges(offsets[trips], count), np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+def _gaps(near: NearTable, segment: Ints, starts: Bools) -> Reals:
+    """Return the metres from the end of each choice of the step before to the start of each of a step [N, K, K]."""
+    n, k = segment.shape
+    out = np.full((n, k, k), np.inf, np.float32)
+
+    def fill(first: int) -> None:
+        _fill_gaps(near.offsets, near.target, near.metres, segment, starts, first, min(first + STEPS_PER_PART, n), out)
+
+    map_parts(fill, range(0, n, STEPS_PER_PART), None)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _fill_gaps(
+    offsets: Ints,
+    target: NDArray[np.int32],
+    metres: Reals,
+    segment: Ints,
+    starts: Bools,
+    first: int,
+    last: int,
+    out: Reals,
+) -> None:  # pragma: no cover  (compiled)
+    for i in range(first, last):
+        if starts[i]:
+            continue
+        for c in range(segment.shape[1]):
+            for d in range(segment.shape[1]):
+                place = find_near(offsets, target, segment[i - 1, c], segment[i, d])
+                if place >= 0:
+                    out[i, c, d] = metres[place]
+
+
+def _metres(segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
+    """Return the metres that are driven from each choice of the step before to each of a step [N, K, K].
+
+    Where there is no way they are 0: nothing is known of them.
+    """
+    before = np.roll(np.arange(len(segment)), 1)
+    here, there = at_m.astype(np.float32), (length - at_m).astype(np.float32)
+    metres = there[before][:, :, None] + gap + here[:, None, :]
+    ahead = np.maximum(here[:, None, :] - here[before][:, :, None], 0)
+    metres = np.where(segment[before][:, :, None] == segment[:, None, :], ahead, metres)
+    out: Reals = np.where(np.isfinite(metres), metres, np.float32(0))
+    return out

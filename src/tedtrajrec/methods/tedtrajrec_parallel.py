@@ -21,8 +21,8 @@ from torch.nn import functional
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
-from tedtrajrec.methods.base import Arrays, Recovered, as_recovered
-from tedtrajrec.methods.driving import Driver, Options
+from tedtrajrec.methods.base import Arrays, Choices, Recovered, as_recovered
+from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
 from tedtrajrec.methods.parallel_inputs import (
@@ -39,6 +39,7 @@ from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
 from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
+from tedtrajrec.methods.placing import TOP_SPEED_MPS
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
@@ -49,11 +50,11 @@ from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 
 PAST = "past."  # how names of what past trips taught begin in the state
-OPTIONS = 12  # candidates of a step that take part in the search for a trip that can be driven
+CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
-"""How a trip is read from the chain: the best path that can be driven, the best path, the most probable candidate of
-each step, or that of the best score of its own, whatever comes before and after."""
+"""How a trip is read from the chain: the one that can be driven of which most steps can be expected to be right, the
+best path, the most probable candidate of each step, or the one of the best score of its own, whatever is around it."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ParallelConfig(LearnedConfig):
     table: bool = True  # a learned vector for each segment
     table_dropout: float = 0.0  # share of batches without it, so that the model can do without
     decode: Decoding = "drivable"
-    margin: float = 3.0  # nats below the best of its step at which a candidate no longer counts, for "drivable"
+    margin: float = 2.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,10 +137,13 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
         # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
-        # the map lacks nothing, and there is no reason for a break.
+        # the map lacks nothing, and unlikely choices are better than a break.
         complete = len(past.links.source) == 0
-        self._driver = Driver(self.network, step_s, near=self._builder.near if complete else None)
-        self._margins = (self.config.margin, np.inf) if complete else (self.config.margin,)
+        self._driver = Driver(
+            self.network,
+            margins=(self.config.margin, np.inf) if complete else (self.config.margin,),
+            near=self._builder.near if complete else None,
+        )
         cost = torch.from_numpy(past.pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
 
@@ -234,51 +238,36 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
 
     @torch.no_grad()
     def decode(self, inputs: ParallelInputs, choices: int | None = None) -> Decoded:
-        """Return a candidate of each step and its probability, or so many; the best path where trips can be driven."""
-        chain, ratio = self.scores(inputs, self._kept_roads())
-        alone = self.config.decode == "greedy"
-        share = torch.softmax(chain.unary, dim=-1) if alone else marginals(chain)
-        if choices is not None:
-            chance, place = share.topk(min(choices, share.shape[-1]), dim=-1)
-        else:
-            by_path = self.config.decode in ("drivable", "viterbi")
-            place = (viterbi(chain)[0] if by_path else share.argmax(-1))[..., None]
-            chance = share.gather(-1, place)
-        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
-        parts = segment, ratio.gather(-1, place).float(), chance.clamp(1e-9, 1).log()
-        return Decoded(*parts) if choices is not None else Decoded(*(part.squeeze(-1) for part in parts))
+        """Return a candidate of each step and its probability, or so many of the most probable ones.
 
-    @torch.no_grad()
-    def options(self, inputs: ParallelInputs) -> Options:
-        """Return the likely candidates of each step with what the chain says of them."""
+        What can be driven plays no part here.
+        """
         chain, ratio = self.scores(inputs, self._kept_roads())
-        share = marginals(chain)
-        c = share.shape[-1]
-        chance, place = share.topk(min(OPTIONS, c), dim=-1)
+        share = torch.softmax(chain.unary, dim=-1) if self.config.decode == "greedy" else marginals(chain)
+        if choices is None and self.config.decode == "viterbi":
+            place = viterbi(chain)[0][..., None]
+        else:
+            place = share.topk(min(choices or 1, share.shape[-1]), dim=-1).indices
         segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
-        cell = (chain.which[..., None, None] * c + place[:, :-1, :, None]) * c + place[:, 1:, None, :]
-        move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
-        return Options(
-            segment,
-            ratio.gather(-1, place).float(),
-            chance.log(),
-            chain.unary.gather(-1, place),
-            functional.pad(move, (0, 0, 0, 0, 1, 0)),
-        )
+        exists = rows(inputs.list_exists, inputs.slot).gather(-1, place)
+        chance = share.gather(-1, place).clamp(1e-9, 1).log()
+        out = Decoded(segment.masked_fill(~exists, -1), ratio.gather(-1, place).float(), chance)
+        return out if choices is not None else Decoded(*(part.squeeze(-1) for part in out))
 
     def recover(self, batch: Batch) -> Recovered:
-        """Return the most likely trips that can be driven, with the probability of each step."""
+        """Return the position at every step, with its probability."""
         return self.drive(batch)[0] if self.config.decode == "drivable" else super().recover(batch)
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
-        """Return the most likely trips that can be driven, and where even these have a break [B, n]."""
-        options = self._played("options", self.options, batch)
-        driven = self._driver.drive(batch, options, margins=self._margins)
-        mask = batch.step_mask.cpu()
-        chance = options.log_prob.cpu()[mask].gather(1, torch.from_numpy(driven.choice)[:, None])[:, 0]
-        answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, chance.clamp(min=-20).numpy())
-        broken = torch.zeros_like(mask)
-        broken[mask] = torch.from_numpy(driven.broken)
+        """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n].
+
+        Of all such trips it is the one of which most steps can be expected to be right.
+        """
+        choices = self.best(batch, CHOICES)
+        driven = self._driver.drive(batch, choices, choices.log_prob.exp())
+        answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
+        broken = torch.zeros_like(batch.step_mask, device="cpu")
+        broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
         return self._calibrated(batch, answer), broken
 
     @torch.no_grad()
@@ -301,17 +290,20 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
         paths, score = draw_paths(chain, uniform)
         segment = rows(inputs.list_segment, inputs.slot).gather(-1, paths.mT)  # [B, n, draws]
-        mask = batch.step_mask.cpu()
-        keys = route_keys(self._driver.router, segment.mT.cpu().numpy(), mask.numpy(), self._driver.reach_m)
+        mask = batch.step_mask.cpu().numpy()
+        keys = route_keys(self._driver.router, segment.mT.cpu().numpy(), mask, TOP_SPEED_MPS * batch.step_s)
         best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
         chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(self.device)
         place = paths.mT.gather(-1, chosen.clamp_min(0))
-        parts = segment.gather(-1, chosen.clamp_min(0)), ratio.gather(-1, place).float()
-        driven = [self._driver.place(batch, *(part[..., j].cpu() for part in parts)) for j in range(k)]
-        exists = mask[:, None] & torch.from_numpy(best >= 0)[..., None]
+        found = segment.gather(-1, chosen.clamp_min(0)).masked_fill(chosen < 0, -1)
+        trips = Choices(found, ratio.gather(-1, place).float(), torch.zeros_like(found, dtype=torch.float32))
+        parts = []
+        for j in range(k):
+            driven = self._driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)))
+            parts.append(as_recovered(batch, driven.segment.astype(np.int32), driven.ratio))
         return Alternatives(
-            parts[0].mT.cpu().masked_fill(~exists, -1),
-            torch.stack(driven, dim=1).masked_fill(~exists, 0),
+            torch.stack([part.segment for part in parts], dim=1),
+            torch.stack([part.ratio for part in parts], dim=1),
             torch.from_numpy(share).float(),
         )
 
