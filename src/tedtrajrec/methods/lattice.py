@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.lattices.ends import find_ends, gaps_between, with_routes
@@ -143,13 +144,14 @@ class LatticeBuilder:
         workers
             Number of threads; all processors if not given. The result does not depend on it.
         """
+        if visits is not None and batch.number is None:
+            raise ValueError("trips can be taken out of the past only where the batch knows their numbers")
         fixes = batch.fixes(self.network)
         ends = find_ends(self._finder, fixes, self.radius_m, self.most_near, workers)
         first, gaps = gaps_between(fixes, ends)
         reached = self._search.search(gaps, most=self.most - self.most_more, workers=workers)
         ends = with_routes(ends, self._roads.cost, first, gaps.seconds, reached)
-        own = np.full(len(fixes), -1) if visits is None or batch.number is None else batch.number.numpy()
-        asked = _asked(batch, fixes, first, gaps, reached, own)
+        asked = _asked(batch, fixes, first, gaps, reached, None if visits is None else batch.number)
         history = History(self.past.pairs, own_pairs(visits or NO_VISITS, WITHIN_S), visits is not None)
 
         (b, m), n, c = batch.fix_mask.shape, batch.step_mask.shape[1], self.most
@@ -167,7 +169,10 @@ class LatticeBuilder:
 
         def fill(low: int) -> None:
             high = min(low + TRIPS, b)
-            head = self._heads.pop() if self._heads else no_heads(passing)
+            try:
+                head = self._heads.pop()
+            except IndexError:
+                head = no_heads(passing)
             vote(passing, ends, asked, SCALE_S, head, low, high, passed)
             self._heads.append(head)
             describe_gaps(self._roads, ends, asked, reached, passed, history, low, high, lists)
@@ -195,15 +200,15 @@ class LatticeBuilder:
 NO_VISITS = Visits(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
-def _asked(batch: Batch, fixes: Trips, first: Ints, gaps: Gaps, reached: Reached, own: Ints) -> Asked:
-    """Return what past trips are asked: the steps inside the gaps."""
+def _asked(batch: Batch, fixes: Trips, first: Ints, gaps: Gaps, reached: Reached, own: Tensor | None) -> Asked:
+    """Return what past trips are asked: the steps inside the gaps; ``own`` are the numbers of the trips among them."""
     mask, step_s = batch.fix_mask.cpu().numpy(), float(batch.step_s)
     step, time = batch.fix_step.cpu().numpy()[mask], batch.fix_time.cpu().numpy()[mask].astype(np.float64)
     trip = fixes.trip_of_fix[first]
     return Asked(
         fix=fixes.offsets,
         gap=np.searchsorted(trip, np.arange(len(fixes) + 1)),
-        own=own,
+        own=np.full(len(fixes), -1) if own is None else own.cpu().numpy(),
         seconds=gaps.seconds,
         offset=reached.offset,
         segment=reached.segment,

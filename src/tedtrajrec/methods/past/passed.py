@@ -35,6 +35,7 @@ ROUTE = 0.2  # weight of the route of the map, as that of a drive
 LIGHT = 1e-3  # drives of less probability have no vote
 NEW = 0.01  # drives of less probability bring no segment that is not asked for
 PRIOR = 1.0  # passes of a segment more than were seen
+LEAST = 1e-30  # sums are not below this where they divide
 
 DRIVE = np.dtype(
     [
@@ -48,7 +49,8 @@ DRIVE = np.dtype(
 )
 WAITING = np.dtype(
     [
-        ("by", np.int32),
+        ("time", np.float64),  # at which the trip was at the candidate
+        ("trip", np.int32),
         ("visit", np.int32),
         ("candidate", np.int32),
         ("following", np.int32),  # one of the same trip; -1 behind the last
@@ -126,9 +128,10 @@ def vote(
         n_gaps = asked.gap[trip + 1] - asked.gap[trip]
         here = _candidates(passing, ends, asked.fix[trip], asked.fix[trip + 1], asked.own[trip])
         # The transitions from each candidate to each of the next fix, and the drives, those of one gap after another.
-        size = np.diff(here.offset)
         pair, bound = np.zeros(n_gaps + 1, np.int64), np.zeros(n_gaps + 1, np.int64)
-        pair[1:] = np.cumsum(size[:-1] * size[1:])
+        for i in range(n_gaps):
+            a, b, end = here.offset[i], here.offset[i + 1], here.offset[i + 2]
+            pair[i + 1] = pair[i] + (b - a) * (end - b)
         flow = np.zeros(pair[-1])
         for i in range(n_gaps):
             gap, part = asked.gap[trip] + i, flow[pair[i] : pair[i + 1]]
@@ -137,7 +140,7 @@ def vote(
                 passing, here, i + 1, asked.seconds[gap], scale_s, head, waiting, drives, bound[i], part
             )
             for k in range(n_waiting):
-                head[waiting[k]["by"]] = -1
+                head[waiting[k]["trip"]] = -1
             out.evidence[gap] = _evidence(here, i, part)
         _weigh(here, flow, pair, out.posterior[ends.offset[asked.fix[trip]] : ends.offset[asked.fix[trip + 1]]])
         for i in range(n_gaps):
@@ -164,20 +167,18 @@ def _candidates(
     """Return the candidates of fixes ``first`` to ``stop``; passes of the trip ``own`` do not count."""
     low, high = ends.offset[first], ends.offset[stop]
     segment = ends.segment[low:high]
-    rare = np.empty(len(segment))
+    rare, route, route_weight = np.empty(len(segment)), np.empty(len(segment), np.int64), np.zeros(len(segment))
     for k in range(len(segment)):
-        by = passing.by[passing.offset[segment[k]] : passing.offset[segment[k] + 1]]  # rising
-        passes = len(by)
-        if own >= 0:
-            i = np.searchsorted(by, own)
-            while i < len(by) and by[i] == own:
-                i, passes = i + 1, passes - 1
+        passes = 0
+        for i in range(passing.offset[segment[k]], passing.offset[segment[k] + 1]):
+            passes += passing.seen[i]["trip"] != own
         rare[k] = 1.0 / np.sqrt(PRIOR + passes)
-    route, route_weight = ends.route[low:high] - low, np.zeros(len(segment))
-    for k in range(len(segment)):
+        route[k] = ends.route[low + k] - low
         if route[k] >= 0:
             route_weight[k] = ROUTE * ends.fit[low + k] * rare[route[k]] * rare[k]
-    offset = ends.offset[first : stop + 1] - low
+    offset = np.empty(stop - first + 1, np.int64)
+    for i in range(len(offset)):
+        offset[i] = ends.offset[first + i] - low
     return _Candidates(offset, segment, ends.ratio[low:high], ends.weight[low:high], rare, route, route_weight)
 
 
@@ -194,11 +195,13 @@ def _wait(
         if n + stop - first > len(waiting):
             waiting = _longer(waiting, n + stop - first)
         for i in range(first, stop):
-            t = passing.by[i]
+            visit = passing.seen[i]
+            t = visit["trip"]
             if t == own:
                 continue
             item = waiting[n]
-            item["by"], item["visit"], item["candidate"], item["following"] = t, passing.visit[i], k, head[t]
+            item["trip"], item["visit"], item["candidate"], item["following"] = t, visit["visit"], k, head[t]
+            item["time"] = visit["enter"] + here.ratio[k] * (visit["leave"] - visit["enter"])
             head[t] = n
             n += 1
     return waiting, n
@@ -226,19 +229,17 @@ def _join(
         if here.weight[k] < UNLIKELY:
             continue
         for i in range(passing.offset[here.segment[k]], passing.offset[here.segment[k] + 1]):
-            j = head[passing.by[i]]
+            visit = passing.seen[i]
+            j = head[visit["trip"]]
             if j < 0:
                 continue
-            u = passing.visit[i]
-            end = passing.enter[u] + here.ratio[k] * (passing.leave[u] - passing.enter[u])
+            end = visit["enter"] + here.ratio[k] * (visit["leave"] - visit["enter"])
             while j >= 0:
-                v, a = waiting[j]["visit"], waiting[j]["candidate"]
-                j = waiting[j]["following"]
-                if v > u:
-                    continue
-                start = passing.enter[v] + here.ratio[a] * (passing.leave[v] - passing.enter[v])
+                item = waiting[j]
+                j = item["following"]
+                a, start = item["candidate"], item["time"]
                 away = abs(end - start - seconds) / scale_s
-                if end < start or away > FARTHEST:
+                if item["visit"] > visit["visit"] or end < start or away > FARTHEST:
                     continue
                 if n == len(drives):
                     drives = _longer(drives, n + 1)
@@ -246,7 +247,7 @@ def _join(
                 pair = (a - before) * (high - low) + k - low
                 flow[pair] += weight
                 drive = drives[n]
-                drive["source"], drive["target"], drive["pair"] = v, u, pair
+                drive["source"], drive["target"], drive["pair"] = item["visit"], visit["visit"], pair
                 drive["start"], drive["took"], drive["weight"] = start, end - start, weight
                 n += 1
     return drives, n
@@ -281,29 +282,39 @@ def _weigh(here: _Candidates, flow: Floats, pair: Ints, posterior: Reals) -> Non
                 come += forward[a] * flow[pair[i - 1] + (a - before) * (high - low) + b - low]
             forward[b] *= come
             total += forward[b]
-        forward[low:high] /= total
+        for b in range(low, high):
+            forward[b] /= total
+    # Below, backward[k] becomes the probability of k itself and of all that comes after it.
     for i in range(n - 1, -1, -1):
         low, high = here.offset[i], here.offset[i + 1]
         if i < n - 1:
             stop = here.offset[i + 2]
-            ahead = here.weight[high:stop] * backward[high:stop]
-            backward[low:high] = JUMP * ahead.sum()
+            jump = driven = 0.0
+            for b in range(high, stop):
+                jump += JUMP * backward[b]
+            for a in range(low, high):
+                backward[a] = jump
             for b in range(high, stop):
                 if here.route[b] >= 0:
-                    backward[here.route[b]] += here.route_weight[b] * ahead[b - high]
-            part = flow[pair[i] : pair[i + 1]].reshape(high - low, stop - high)
-            total = 0.0
+                    backward[here.route[b]] += here.route_weight[b] * backward[b]
             for a in range(low, high):
-                for b in range(stop - high):
-                    goes = part[a - low, b] * ahead[b]
-                    backward[a] += goes
-                    total += forward[a] * goes
+                first = pair[i] + (a - low) * (stop - high) - high
+                goes = 0.0
+                for b in range(high, stop):
+                    goes += flow[first + b] * backward[b]
+                backward[a] += goes
+                driven += forward[a] * goes
             for a in range(low, high):
-                for b in range(stop - high):
-                    part[a - low, b] = forward[a] * ahead[b] / max(total, 1e-30)
-        both = forward[low:high] * backward[low:high]
-        posterior[low:high] = both / both.sum()
-        backward[low:high] /= backward[low:high].max()
+                first = pair[i] + (a - low) * (stop - high) - high
+                for b in range(high, stop):
+                    flow[first + b] = forward[a] * backward[b] / max(driven, LEAST)
+        total = largest = 0.0
+        for a in range(low, high):
+            total += forward[a] * backward[a]
+            largest = max(largest, backward[a])
+        for a in range(low, high):
+            posterior[a] = forward[a] * backward[a] / total
+            backward[a] *= here.weight[a] / largest
 
 
 @njit(cache=True, nogil=True)
@@ -317,7 +328,7 @@ def _cast(
     place: Segments,
     out: Passed,
 ) -> None:  # pragma: no cover  (compiled)
-    """Cast the votes of the drives of a gap."""
+    """Cast the votes of the drives of a gap, one after another: the first ones bring the segments not asked for."""
     first = asked.offset[gap]
     n_asked = asked.offset[gap + 1] - first
     n = n_asked
@@ -354,11 +365,16 @@ def _cast(
             if at >= 0:
                 out.votes[step, at] += weight
     for step in range(row, stop):
-        out.votes[step] /= max(out.votes[step].sum(), 1e-9)
+        total = 0.0
+        for c in range(n):
+            total += out.votes[step, c]
+        for c in range(n):
+            out.votes[step, c] /= max(total, LEAST)
 
 
 @njit(cache=True, nogil=True)
 def _longer(values: Records, least: int) -> Records:  # pragma: no cover  (compiled)
     grown = np.empty(max(2 * len(values), least), values.dtype)
-    grown[: len(values)] = values
+    for i in range(len(values)):
+        grown[i] = values[i]
     return grown

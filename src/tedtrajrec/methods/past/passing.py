@@ -5,7 +5,7 @@ Their votes are counted in :mod:`tedtrajrec.methods.past.passed`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,21 @@ from tedtrajrec.methods.past.visits import Visits
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
 Segments = NDArray[np.int32]
+Records = NDArray[Any]
+
+
+SEEN = np.dtype([("visit", np.int32), ("trip", np.int32), ("enter", np.float32), ("leave", np.float32)])
 
 
 class Passing(NamedTuple):
-    """V visits of T past trips, and for each segment those K that are remembered; 24 bytes a visit."""
+    """V visits of T past trips, and for each segment those K that are remembered; 32 bytes a visit."""
 
     trip: Segments  # [V]
     segment: Segments  # [V]
     enter: Reals  # [V] seconds from the start of the trip
     leave: Reals  # [V]
-    offset: Ints  # [S+1] visits of segment s are visit[offset[s]:offset[s + 1]]
-    visit: Segments  # [K] rising for each segment
-    by: Segments  # [K] the trips of these visits: what is searched lies together
+    offset: Ints  # [S+1] segment s has the visits seen[offset[s]:offset[s + 1]]
+    seen: Records  # [K] SEEN, in the order of visits for each segment
     n_trips: int
 
 
@@ -52,30 +55,38 @@ def index_passing(visits: Visits, rank: Ints, n_segments: int, *, most: int = 30
     place = np.arange(len(order)) - start[visits.segment[order]]
     kept = np.sort(order[place < most])
     kept = kept[np.argsort(visits.segment[kept], kind="stable")]
-    return Passing(
-        trip.astype(np.int32),
-        visits.segment,
-        visits.enter,
-        visits.leave,
-        np.searchsorted(visits.segment[kept], np.arange(n_segments + 1)).astype(np.int64),
-        kept.astype(np.int32),
-        trip[kept].astype(np.int32),
-        len(visits.offset) - 1,
-    )
+    offset = np.searchsorted(visits.segment[kept], np.arange(n_segments + 1)).astype(np.int64)
+    return _passing(trip.astype(np.int32), visits.segment, visits.enter, visits.leave, offset, kept, len(rank))
 
 
 def no_passing(n_segments: int) -> Passing:
     """Return no past trips."""
     none, times = np.zeros(0, np.int32), np.zeros(0, np.float32)
-    return Passing(none, none, times, times, np.zeros(n_segments + 1, np.int64), none, none, 0)
+    return _passing(none, none, times, times, np.zeros(n_segments + 1, np.int64), none, 0)
 
 
 def passing_state(passing: Passing) -> Arrays:
     """Return past trips as plain arrays."""
-    return {name: np.atleast_1d(value) for name, value in passing._asdict().items() if name != "by"}
+    return {
+        "trip": passing.trip,
+        "segment": passing.segment,
+        "enter": passing.enter,
+        "leave": passing.leave,
+        "offset": passing.offset,
+        "visit": passing.seen["visit"].copy(),
+        "n_trips": np.array([passing.n_trips]),
+    }
 
 
 def restored_passing(state: Arrays) -> Passing:
     """Return what :func:`passing_state` made arrays of."""
-    by, n_trips = state["trip"][state["visit"]], int(state["n_trips"][0])
-    return Passing(**{**state, "by": by, "n_trips": n_trips})  # type: ignore[arg-type]
+    return _passing(**{**state, "n_trips": int(state["n_trips"][0])})  # type: ignore[arg-type]
+
+
+def _passing(
+    trip: Segments, segment: Segments, enter: Reals, leave: Reals, offset: Ints, visit: Ints | Segments, n_trips: int
+) -> Passing:
+    """Return past trips with what is searched put together."""
+    seen = np.empty(len(visit), SEEN)
+    seen["visit"], seen["trip"], seen["enter"], seen["leave"] = visit, trip[visit], enter[visit], leave[visit]
+    return Passing(trip, segment, enter, leave, offset, seen, n_trips)
