@@ -19,13 +19,14 @@ from tedtrajrec.data.batch import make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.experiments.cells import machine
-from tedtrajrec.methods.learned import Inputs, LearnedMethod
+from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.registry import load_method
+from tedtrajrec.methods.stepwise import StepwiseMethod
 from tedtrajrec.nn.decoder import Fed
 
 
 @torch.no_grad()
-def logits_of(method: LearnedMethod, inputs: Inputs, fed: Fed) -> torch.Tensor:  # type: ignore[type-arg]
+def logits_of(method: StepwiseMethod, inputs: Inputs, fed: Fed) -> torch.Tensor:  # type: ignore[type-arg]
     """Return the logits [B, n, S] of steps that are fed these positions."""
     device = method.device
     inputs, fed = inputs.to(device), Fed(*(part.to(device) for part in fed))
@@ -46,7 +47,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("highest")
     dataset = Dataset(arguments.dataset)
     here, there = (load_method(arguments.model, dataset.network) for _ in range(2))
-    if not (isinstance(here, LearnedMethod) and isinstance(there, LearnedMethod)):
+    if not (isinstance(here, StepwiseMethod) and isinstance(there, StepwiseMethod)):
         raise SystemExit(f"{arguments.model} has no weights")
     here, there = here.eval(), there.to("cuda").eval()
     same = steps = 0

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.tedtrajrec import TedTrajRec, TedTrajRecConfig
@@ -73,12 +73,12 @@ class Counted(NamedTuple):
     kernels: int
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes that operations read and write, and counts those that are not mere views."""
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up what operations calculate, read and write, and counts those that are not mere views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes, self.operations = 0, 0
+        self.flops, self.bytes, self.operations = 0, 0, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and count it."""
@@ -86,9 +86,13 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         schema = func._schema  # noqa: SLF001  (the only place that tells views)
         if any(part.alias_info is not None and not part.alias_info.is_write for part in schema.returns):
             return out
-        read = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
-        wrote = [part for part in tree_leaves(out) if isinstance(part, Tensor)]
         name = schema.name.removeprefix("aten::")
+        product = getattr(torch.ops.aten, name.removesuffix("_"), None)  # in place it is the same work
+        if product in flop_registry:
+            self.flops += flop_registry[product](*args, **(kwargs or {}), out_val=out)
+        given = {name: value for name, value in (kwargs or {}).items() if name != "out"}
+        read = [part for part in tree_leaves((args, given)) if isinstance(part, Tensor)]
+        wrote = [part for part in tree_leaves(out) if isinstance(part, Tensor)]
         if name in LOOKUPS:
             read = read[1:]
             wrote = read[-1:] * 2 if name == "scatter_add_" else wrote * 2
@@ -169,24 +173,22 @@ def counted(work: Callable[[Inputs], object], inputs: Inputs) -> Counted:
     Products and bytes are counted on one and on two trips, since both grow by the same for each more.
     """
     device, b = inputs.fix_mask.device, len(inputs.fix_mask)
-    flops, traffic, kernels = [], [], 0
+    done = []
     for trips in (1, 2):
         few = Inputs(*(part[:1].expand(trips, *part.shape[1:]).contiguous() for part in inputs))
         work(few)  # what is kept for later calls does not count
-        with FlopCounterMode(display=False) as products:
+        with Work() as counts:
             work(few)
-        with Traffic() as moved:
-            work(few)
-        flops.append(float(products.get_total_flops()))
-        traffic.append(float(moved.bytes))
-        kernels = moved.operations
+        done.append(counts)
+    one, two = done
+    kernels = two.operations
     if device.type == "cuda":
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             work(inputs)
             torch.cuda.synchronize()
         kernels = sum(event.count for event in profiled.key_averages() if event.device_type.name == "CUDA")
-    (flop, more_flop), (moved_bytes, more_bytes) = flops, traffic
-    return Counted(flop + (more_flop - flop) * (b - 1), moved_bytes + (more_bytes - moved_bytes) * (b - 1), kernels)
+    flops, moved = ((low + (high - low) * (b - 1)) for low, high in ((one.flops, two.flops), (one.bytes, two.bytes)))
+    return Counted(flops, moved, kernels)
 
 
 def recovering(network: RoadNetwork, device: torch.device, inputs: Inputs) -> tuple[Callable[[], object], Counted]:

@@ -145,10 +145,14 @@ def test_the_most_voted_segment() -> None:
     votes = Votes(
         np.array([0, 2, 2, 4]), np.array([7, 3, 9, 4], np.int32), np.array([0.4, 0.6, 0.5, 0.5]), np.arange(4) / 4
     )
-    segment, ratio, log_prob = most_voted(votes)
-    assert segment.tolist() == [3, -1, 4]
-    np.testing.assert_array_equal(ratio, [0.25, np.nan, 0.75])
-    np.testing.assert_allclose(np.exp(log_prob), [0.6, np.nan, 0.5])
+    segment, ratio, log_prob = most_voted(votes, 1)
+    assert segment.tolist() == [[3], [-1], [4]]
+    np.testing.assert_array_equal(ratio[:, 0], [0.25, np.nan, 0.75])
+    np.testing.assert_allclose(np.exp(log_prob[:, 0]), [0.6, np.nan, 0.5])
+    segment, ratio, log_prob = most_voted(votes, 3)
+    assert segment.tolist() == [[3, 7, -1], [-1, -1, -1], [4, 9, -1]]
+    np.testing.assert_array_equal(ratio[0], [0.25, 0.0, np.nan])
+    np.testing.assert_allclose(np.exp(log_prob[0]), [0.6, 0.4, np.nan])
 
 
 @pytest.mark.real

@@ -19,6 +19,7 @@ from tedtrajrec.nn.chain import (
     REACH,
     Chain,
     constrained_log_partition,
+    draw_paths,
     k_best,
     log_partition,
     marginals,
@@ -375,6 +376,37 @@ def everything(inputs: Inputs) -> Results:
     return Results(
         *(part.detach() for part in (loss, *gradients, score, marginals(chain), *viterbi(chain), *k_best(chain, 4)))
     )
+
+
+def test_paths_are_drawn_as_often_as_they_are_likely() -> None:
+    chain = made_chain(3, (3, 1, 4), c=3, p=2)
+    k = 20_000
+    uniform = torch.rand(4, k, 3, generator=torch.Generator().manual_seed(1))
+    paths, scores = draw_paths(chain, uniform)
+    assert paths.shape == (3, k, 4)
+    assert not (paths.masked_fill(chain.mask[:, None], 0)).any()
+    log_z = log_partition(chain)
+    for i, length in enumerate(chain.mask.sum(1).tolist()):
+        found: dict[tuple[int, ...], int] = {}
+        for path in paths[i, :, :length].tolist():
+            found[tuple(path)] = found.get(tuple(path), 0) + 1
+        one = Chain(*(part[i : i + 1] for part in chain))
+        for path in itertools.product(range(3), repeat=length):
+            whole = torch.tensor([*path] + [0] * (4 - length))[None]
+            expected = float((path_score(one, whole)[0] - log_z[i]).exp())
+            assert found.get(path, 0) / k == pytest.approx(expected, abs=5 * math.sqrt(max(expected, 1 / k) / k))
+        best = int(scores[i].argmax())
+        torch.testing.assert_close(scores[i, best], path_score(one, paths[i, best][None])[0], rtol=1e-5, atol=1e-4)
+
+
+def test_draws_of_a_trip_do_not_depend_on_the_others() -> None:
+    chain = made_chain(4, (5, 2, 3), c=4, p=2)
+    uniform = torch.rand(5, 50, 4, generator=torch.Generator().manual_seed(1))
+    paths, scores = draw_paths(chain, uniform)
+    alone = Chain(chain.unary[1:2, :2], chain.pair[1:2], chain.which[1:2, :1], chain.mask[1:2, :2])
+    apart, score = draw_paths(alone, uniform[:2])
+    assert torch.equal(apart[0], paths[1, :, :2])
+    torch.testing.assert_close(score[0], scores[1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, constrain
-from tedtrajrec.nn.decoder import Core, Encoded, Fed, GruCore, StepDecoder, TedFormerCore, segment_loss, step_times
+from tedtrajrec.nn.decoder import Core, Encoded, Fed, GruCore, StepDecoder, TedFormerCore, step_times
 from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.segment_loss import segment_loss
 from tedtrajrec.nn.waves import Waves
 from tests.nn import literal
 
@@ -73,6 +74,21 @@ def test_equals_a_plain_loop(case: Case) -> None:
             assert float(found.log_prob[b, i]) == pytest.approx(float(log_prob[segment].detach()), rel=1e-8, abs=1e-10)
 
 
+def test_several_choices_follow_the_same_path(case: Case) -> None:
+    read = case.encoded, case.roads, case.inputs.step_minute, case.constraint
+    found, best = case.decoder.decode(*read, choices=4), case.decode()
+    assert torch.equal(found.segment[..., 0], best.segment)
+    torch.testing.assert_close(found.ratio[..., 0], best.ratio)
+    for b, trip in enumerate(case.literal()):
+        for i, (_, _, log_prob, state) in enumerate(trip):
+            expected, segment = log_prob.detach().topk(4)
+            assert torch.equal(found.segment[b, i], segment)
+            torch.testing.assert_close(found.log_prob[b, i], expected, rtol=1e-8, atol=1e-9)
+            road = case.roads.at(segment, case.inputs.step_minute[b, i].expand(4))
+            torch.testing.assert_close(found.ratio[b, i], case.decoder.ratio(state.expand(4, -1), road).detach())
+    assert case.decoder.decode(*read, choices=99).segment.shape[-1] == S  # there are no more
+
+
 def test_feeds_the_truth_where_told(case: Case) -> None:
     found, free = case.decode(case.truth), case.decode()
     use = case.truth.use
@@ -101,16 +117,16 @@ def test_loss_and_gradients_equal_those_of_a_plain_loop(case: Case) -> None:
     fed = case.decode(case.truth)
     state = case.states(Fed(fed.segment, fed.ratio, case.truth.use))
     loss = segment_loss(state, case.decoder.score, case.constraint, target)
-    terms: list[list[Tensor]] = [
-        [-log_prob[target[b, i]] for i, (_, _, log_prob, _) in enumerate(trip)]
+    terms: list[Tensor] = [
+        -log_prob[target[b, i]]
         for b, trip in enumerate(case.literal(case.truth))
+        for i, (_, _, log_prob, _) in enumerate(trip)
     ]
-    for b, row in enumerate(terms):
-        torch.testing.assert_close(loss[b, : len(row)], torch.stack(row), rtol=1e-8, atol=1e-9)
-        assert (loss[b, len(row) :] == 0).all()
+    expected = torch.stack(terms).sum()
+    torch.testing.assert_close(loss, expected, rtol=1e-8, atol=1e-9)
     variables = [case.encoded.states, case.encoded.start, *case.decoder.parameters()]
-    a = torch.autograd.grad(loss.sum(), variables, materialize_grads=True)
-    b = torch.autograd.grad(torch.stack([t for row in terms for t in row]).sum(), variables, materialize_grads=True)
+    a = torch.autograd.grad(loss, variables, materialize_grads=True)
+    b = torch.autograd.grad(expected, variables, materialize_grads=True)
     for x, y in zip(a, b, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
 
@@ -121,47 +137,12 @@ def test_no_steps_and_one_step(case: Case) -> None:
         cut = Constraint(*(part[:, :n] for part in case.constraint))
         found = case.decoder.decode(case.encoded, case.roads, minute, cut)
         assert [tuple(part.shape) for part in found] == [(3, n)] * 3
+        several = case.decoder.decode(case.encoded, case.roads, minute, cut, choices=2)
+        assert [tuple(part.shape) for part in several] == [(3, n, 2)] * 3
         assert found.segment.dtype == torch.int64
         torch.testing.assert_close(found.ratio, case.decode().ratio[:, :n])
         fed = Fed(*(part[:, :n] for part in case.truth))
         assert case.decoder.states(case.encoded, case.roads, minute, fed).shape == (3, n, D)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_segment_loss_by_definition(smoothing: float) -> None:
-    case = Case("gru", seed=5)
-    state = torch.randn(*case.inputs.step_mask.shape, D, dtype=torch.float64, requires_grad=True)
-    target = case.inputs.segment.clone()
-    target[0, 2] = -1  # unknown in the middle of a trip
-    found = segment_loss(state, case.decoder.score, case.constraint, target, smoothing=smoothing)
-    total: Any = 0.0
-    for b in range(len(target)):
-        for i in range(target.shape[1]):
-            if target[b, i] < 0:
-                assert float(found[b, i].detach()) == 0
-                continue
-            weight = torch.exp(case.decoder.score(state[b, i])) * case.masks[b][i]
-            log_prob = torch.log(weight / weight.sum())
-            expected = -(1 - smoothing) * log_prob[target[b, i]] - smoothing * log_prob.mean()
-            total = total + expected
-            assert float(found[b, i].detach()) == pytest.approx(float(expected.detach()), rel=1e-8)
-    (a,) = torch.autograd.grad(found.sum(), [state])
-    (b,) = torch.autograd.grad(total, [state])
-    torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
-
-
-def test_a_wrong_truth_far_from_the_fix_still_has_a_gradient() -> None:
-    case = Case("ted", seed=1)
-    state = torch.zeros(*case.inputs.step_mask.shape, D, dtype=torch.float64, requires_grad=True)
-    observed = case.constraint.bonus.sum(-1).argmax()
-    target = torch.full_like(case.inputs.segment, -1)
-    near = set(case.constraint.segment.flatten(0, 1)[observed].tolist())
-    target.view(-1)[observed] = min(set(range(S)) - near)
-    loss = segment_loss(state, case.decoder.score, case.constraint, target).sum()
-    (gradient,) = torch.autograd.grad(loss, [state])
-    assert float(loss.detach()) > 10
-    assert gradient.isfinite().all()
-    assert gradient.norm() > 0.1
 
 
 def test_step_times() -> None:

@@ -46,6 +46,20 @@ def test_each_shape_is_recorded_once_and_played_with_new_values() -> None:
             assert k == 0 or len(calls) == 6  # two runs to warm up and one to record, for each shape
 
 
+def test_recording_ahead_changes_nothing() -> None:
+    dropout = nn.Dropout(0.5)
+    pair = Pair(torch.ones(100), torch.zeros(100))
+    draws = []
+    for ahead in (False, True):
+        recorded = Recorded(lambda pair: Sum(dropout(pair.x) + pair.y), torch.device("cuda"))
+        torch.manual_seed(1)
+        if ahead:
+            recorded.record(Pair(torch.ones(200), torch.zeros(200)))
+            recorded.record(pair)
+        draws.append(recorded(pair).total.clone())
+    assert torch.equal(draws[0], draws[1])
+
+
 def test_dropout_follows_the_seed() -> None:
     device = torch.device("cuda")
     dropout = nn.Dropout(0.5)
@@ -110,14 +124,13 @@ def test_graphs_stay_through_training_and_follow_the_weights(
         if k == 2:
             method.restore({name: value * 0.5 for name, value in method.state().items()})
         found.append(method.recover(batch))
-        graphs.append(method._recorded)
+        graphs.append(method._graphs["decode"])
         plain = TedTrajRec(tiny_city, SMALL).eval()
         plain.restore(method.state())
         expected = plain.decode(inputs)
         assert torch.equal(found[-1].segment.cpu(), expected.segment)
         torch.testing.assert_close(found[-1].ratio.cpu(), expected.ratio, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[-1].log_prob.cpu(), expected.log_prob, rtol=1e-4, atol=1e-4)
-    assert graphs[0] is not None
     assert all(graph is graphs[0] for graph in graphs)
     assert len(graphs[0]._records) == 1
     assert not torch.allclose(found[0].ratio, found[1].ratio, atol=1e-3)
@@ -125,4 +138,4 @@ def test_graphs_stay_through_training_and_follow_the_weights(
     weight = method.road_gnn.table
     weight.data = weight.data.clone()  # a weight in another place: graphs would read the old one
     method.recover(batch)
-    assert method._recorded is not graphs[0]
+    assert method._graphs["decode"] is not graphs[0]

@@ -97,9 +97,8 @@ def test_the_state_of_another_model_is_told(tmp_path: Path) -> None:
 
 def test_leftovers_of_killed_writers_go(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, *made(0), Progress())
-    left = [tmp_path / ".0123abcd-model.safetensors", tmp_path / "last" / ".89ef0123-state.safetensors"]
-    for path in left:
-        path.write_bytes(b"half")
+    for name in (".0123abcd-model.safetensors", "last/.89ef0123-state.safetensors", ".tmpyGZpJN", "last/.tmp9MhhYf"):
+        (tmp_path / name).write_bytes(b"half")
     (tmp_path / ".gitignore").write_text("*")
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".gitignore", "last", "state.safetensors"]

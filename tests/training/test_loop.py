@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.methods.learned import Inputs, Losses
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.training.checkpoint import FILE, Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device, fit, validate
+from tedtrajrec.training.loop import Trainer, choose_device, fit, largest, validate
 from tests.nn import literal
 from tests.training.conftest import SHORT, TINY, files_of, new_method
 
@@ -171,9 +172,9 @@ def test_a_loss_that_is_not_finite_ends_the_run(small_dataset: Dataset, tmp_path
 
 def test_validation_is_the_mean_over_trips(small_dataset: Dataset) -> None:
     method = new_method(small_dataset)
-    from tedtrajrec.training.loop import _validation
+    from tedtrajrec.training.loop import validation_batches
 
-    batches = _validation(small_dataset, SHORT)
+    batches = list(validation_batches(small_dataset, SHORT, SHORT.keep))
     shares = []
     for batch in batches:
         batch.segment[0, 2:] = -1  # unknown; does not count
@@ -210,6 +211,37 @@ def test_gradients_are_clipped_and_weights_without_one_stay(small_dataset: Datas
     norm = torch.stack([p.grad.norm() for p in method.parameters() if p.grad is not None]).norm()
     assert float(norm) == pytest.approx(1e-3, rel=1e-3)
     assert torch.equal(method.decoder.core.get_parameter("from_fed.weight"), before)
+
+
+def test_the_largest_batch_is_shown_first_and_changes_nothing(
+    whole: Path, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    class Preparing(Trainer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.prepared = False
+
+        def prepare(self, inputs: Inputs) -> None:
+            super().prepare(inputs)
+            steps.append(inputs.step_mask.numel())
+
+        def __call__(self, inputs: Inputs, progress: Progress) -> Losses:
+            steps.append(inputs.step_mask.numel())
+            return super().__call__(inputs, progress)
+
+    monkeypatch.setattr("tedtrajrec.training.loop.Trainer", Preparing)
+    fit(new_method(small_dataset), small_dataset, tmp_path, SHORT, device="cpu")
+    assert len(steps) == 1 + 2 * 3
+    assert steps[0] == max(steps[1:4]) > min(steps[1:4])
+    assert_same_run(tmp_path, whole)
+
+
+def test_largest() -> None:
+    lengths = np.array([5, 9, 2, 3, 4, 4])
+    assert largest([np.array([5]), np.array([1]), np.array([2, 3, 4])], lengths) == 2
+    assert largest([np.array([0, 5]), np.array([1, 2])], lengths) == 1
 
 
 def test_devices() -> None:

@@ -103,6 +103,10 @@ def evaluate(
     split: Annotated[Literal["train", "valid", "test"], typer.Option("--split", help="Trips to recover.")] = "test",
     seed: Seed = 0,
     overrides: Overrides = None,
+    decode: Annotated[
+        Literal["feasible", "greedy"],
+        typer.Option("--decode", help="The most likely trip that can be driven, or the method's own answer."),
+    ] = "greedy",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for metrics.json and one row a trip.")
     ] = None,
@@ -122,6 +126,7 @@ def evaluate(
         split=split,
         seed=seed,
         overrides=overrides or (),
+        decode=decode,
         output=output,
         keep_steps=steps,
     )

@@ -54,6 +54,7 @@ class Batch:
     ratio: Tensor  # [B, n] float32; 0 for unknown and padding
 
     candidates: FixCandidates | None = None
+    number: Tensor | None = None  # [B] int64 of the trips in their split, where that is known
 
     def __len__(self) -> int:
         return len(self.start)

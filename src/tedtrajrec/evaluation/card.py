@@ -65,7 +65,7 @@ def limits(card: Card) -> list[str]:
         "Each step is the most likely one after those before it:",
         "two consecutive positions need not be connected by a route that can be driven.",
     )
-    own = [row for row in card["evaluations"] if row["method"] == card["method"]]
+    own = [row for row in card["evaluations"] if row["method"] == card["method"] and _decoding(row) == "own"]
     for row in own:
         draw = row["draw"]
         observed, missing, no_route = (
@@ -159,7 +159,8 @@ def _results(card: Card) -> str:
     lines = [_cells(head), _cells(["---"] * len(head))]
     for row in card["evaluations"]:
         draw, metrics = row["draw"], row["metrics"]
-        given = [row["method"], f"{draw['trips']:,} {draw['split']}", draw["keep"], draw["rule"], draw["seed"]]
+        method = row["method"] if _decoding(row) == "own" else f"{row['method']}, {_decoding(row)}"
+        given = [method, f"{draw['trips']:,} {draw['split']}", draw["keep"], draw["rule"], draw["seed"]]
         values = [_number(metrics.get(name), form) for name, form in _COLUMNS.values()]
         lines.append(_cells([*given, f"{draw['mean_fixes']:.1f}", *values]))
     meaning = (
@@ -167,6 +168,12 @@ def _results(card: Card) -> str:
         "has no route, MAE and RMSE are network distances, *at cap* the share of steps at their cap."
     )
     return "\n".join(lines) + f"\n\n{meaning}"
+
+
+def _decoding(row: Card) -> str:
+    """Return how answers were found; rows of before this was said have the method's own."""
+    decoding: str = row.get("decoding", "own")
+    return decoding
 
 
 def _half(card: Card) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tedtrajrec.data.dataset import Dataset, SplitName
 from tedtrajrec.data.sampling import Rule
@@ -14,9 +14,12 @@ from tedtrajrec.evaluation.plot import plot_evaluation
 from tedtrajrec.evaluation.report import write_evaluation
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.methods.base import Method
+from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class
 from tedtrajrec.training.loop import choose_device
+
+Decode = Literal["feasible", "greedy"]
 
 
 def evaluate_methods(
@@ -28,6 +31,7 @@ def evaluate_methods(
     split: SplitName = "test",
     seed: int = 0,
     overrides: Iterable[str] = (),
+    decode: Decode = "greedy",
     output: str | Path | None = None,
     keep_steps: bool = False,
 ) -> list[Evaluation]:
@@ -44,6 +48,8 @@ def evaluate_methods(
         See :func:`draw_steps`; one evaluation for each share.
     overrides
         Settings of the methods as ``key=value``.
+    decode
+        ``feasible``: the most likely trip that can be driven (:class:`Feasible`); ``greedy``: what the method answers.
     output
         Folder for a folder of each evaluation; see :func:`write_evaluation`.
     keep_steps
@@ -63,6 +69,8 @@ def evaluate_methods(
         method = make_method(name, prepared.network, settings)
         method.precompute(prepared)
         ready.append(method)
+    if decode == "feasible":
+        ready = [Feasible(method) for method in ready]
     evaluations = []
     for share in keep:
         draw = draw_steps(prepared, keep=share, seed=seed, rule=rule, split=split)

@@ -54,6 +54,7 @@ def describe(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "method": evaluation.method,
+        "decoding": evaluation.decoding,
         "config": _plain(evaluation.config),
         "draw": {
             "split": draw.split,
@@ -163,6 +164,7 @@ _COLUMNS: tuple[tuple[str, str, str, str], ...] = (
     ("network m, capped", "at cap", "capped_share", ".3f"),
     ("within cap", "MAE", "mae_uncapped_m", ".0f"),
     ("within cap", "RMSE", "rmse_uncapped_m", ".0f"),
+    ("trips", "broken", "broken", ".3f"),
     ("", "trips/s", "trips_per_s", ",.0f"),
 )
 
@@ -187,7 +189,7 @@ def _table(title: str, evaluations: Sequence[Evaluation]) -> str:
     groups = ["", "", "", *(group for group, *_ in _COLUMNS)]
     rows = [["method", "keep", "rule", *(heading for _, heading, *_ in _COLUMNS)]]
     rows += [
-        [e.method, str(e.draw.keep), e.draw.rule, *(_number(e.summary[name], form) for *_, name, form in _COLUMNS)]
+        [_label(e), str(e.draw.keep), e.draw.rule, *(_number(e.summary[name], form) for *_, name, form in _COLUMNS)]
         for e in evaluations
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -197,11 +199,16 @@ def _table(title: str, evaluations: Sequence[Evaluation]) -> str:
         cells = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("".join(gap + cell for gap, cell in zip(gaps, cells, strict=True)).rstrip())
     lines += [
-        f"{e.method}, {e.draw.keep}: no answer at {e.summary['n_unanswered']:,.0f} steps"
+        f"{_label(e)}, {e.draw.keep}: no answer at {e.summary['n_unanswered']:,.0f} steps"
         for e in evaluations
         if e.summary["n_unanswered"]
     ]
     return "\n".join(lines)
+
+
+def _label(evaluation: Evaluation) -> str:
+    """Return the method, and how it decoded if not in its own way."""
+    return evaluation.method if evaluation.decoding == "own" else f"{evaluation.method}, {evaluation.decoding}"
 
 
 def _group_line(groups: Sequence[str], widths: Sequence[int], gaps: Sequence[str]) -> str:

@@ -109,6 +109,7 @@ class Evaluation:
     confidence: Mapping[str, float]  # over steps (:func:`summarise_confidence`); empty without probabilities
     recover_s: float  # spent in Method.recover, without what its first call sets up
     steps: Steps | None = None
+    decoding: str = "own"  # how the answers were found (:attr:`Method.decoding`)
 
     def __repr__(self) -> str:
         return f"Evaluation({self.method}, {self.draw}, accuracy {self.summary['accuracy']:.3f})"
@@ -120,9 +121,10 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        """Method and draw in one word, fit for a file name."""
+        """Method, how it decodes if not its own way, and draw in one word, fit for a file name."""
         keep = self.draw.keep
-        return f"{self.method}-{self.draw.split}-{keep.numerator}of{keep.denominator}-{self.draw.rule}-{self.draw.seed}"
+        method = self.method if self.decoding == "own" else f"{self.method}-{self.decoding.replace(' ', '-')}"
+        return f"{method}-{self.draw.split}-{keep.numerator}of{keep.denominator}-{self.draw.rule}-{self.draw.seed}"
 
     @cached_property
     def summary(self) -> dict[str, float]:
@@ -302,6 +304,7 @@ def evaluate_draw(
         confidence=summarise_confidence(sureness(steps.log_prob, steps.segment, truth, draw.observed)),
         recover_s=seconds,
         steps=steps if keep_steps else None,
+        decoding=method.decoding,
     )
 
 

@@ -172,7 +172,7 @@ def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, unti
     if row is None:
         return
     with replacing(folder / f"{cell.name}.json") as path:
-        path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+        path.write_text(json.dumps(row) + "\n", "utf-8")
 
 
 def _row(folder: Path, cell: Cell) -> dict[str, Any] | None:

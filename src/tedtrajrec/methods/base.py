@@ -35,6 +35,14 @@ class Recovered(NamedTuple):
     log_prob: Tensor  # [B, n] float32, of the segment; NaN where the method gives none
 
 
+class Choices(NamedTuple):
+    """Up to K likely positions at the steps of a batch, the likeliest first; the padding has no meaning."""
+
+    segment: Tensor  # [B, n, K] int64, all different at a step; -1 where there are fewer
+    ratio: Tensor  # [B, n, K] float32, 0..1
+    log_prob: Tensor  # [B, n, K] float32, of the segment; NaN where the method gives none
+
+
 @dataclass(frozen=True)
 class NoConfig:
     """The settings of a method that has none."""
@@ -53,6 +61,8 @@ class Method(ABC, Generic[Settings]):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]] = NoConfig
+    decoding = "own"
+    """How answers are found: the method's own way, or what was asked for instead."""
 
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         self.network = network
@@ -64,6 +74,10 @@ class Method(ABC, Generic[Settings]):
     @abstractmethod
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step; a trip's result does not depend on the others of the batch."""
+
+    def best(self, batch: Batch, k: int) -> Choices:  # noqa: ARG002  (subclasses use it)
+        """Return up to k likely positions of every step, that of :meth:`recover` first; without more, that alone."""
+        return Choices(*(part[..., None] for part in self.recover(batch)))
 
     def state(self) -> Arrays:
         """Return all that :meth:`precompute` learned."""
@@ -120,14 +134,14 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 def as_recovered(
     batch: Batch, segment: NDArray[np.int32], ratio: NDArray[np.float64], log_prob: NDArray[np.float64] | None = None
 ) -> Recovered:
-    """Return ragged positions, one for each real step of a batch in order, as padded tensors."""
+    """Return ragged positions, one for each real step of a batch in order [N] or several [N, K], as padded tensors."""
     mask = batch.step_mask.cpu()
 
     def pad(values: NDArray[Any], dtype: torch.dtype, fill: float) -> Tensor:
-        out = torch.full(mask.shape, fill, dtype=dtype)
+        out = torch.full((*mask.shape, *values.shape[1:]), fill, dtype=dtype)
         out[mask] = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
         return out
 
-    chance = np.full(len(segment), np.nan) if log_prob is None else log_prob
+    chance = np.full(segment.shape, np.nan) if log_prob is None else log_prob
     answer = np.where(segment >= 0, ratio, 0.0)
     return Recovered(pad(segment, torch.int64, -1), pad(answer, torch.float32, 0), pad(chance, torch.float32, np.nan))

@@ -1,9 +1,9 @@
 """From what a method believes to what turns out right: monotone maps of probabilities, learned on validation trips.
 
 Steps are put in bins of equal count by their probability; the shares of right ones are made monotone (isotonic
-regression) and joined by lines. Of the maps tried (one temperature, Platt's, beta, isotonic on all steps) this had the
-smallest error on held-out trips; figures are in ``docs/metrics.md``. Observed and missing steps, which are not equally
-reliable, have a map each.
+regression) and joined by lines. On held-out trips this was as good as isotonic regression of all steps, in 40 numbers,
+and better than a temperature, Platt's or a beta map; ``docs/metrics.md`` has the figures. Observed and missing steps,
+which are not equally reliable, have a map each.
 """
 
 from __future__ import annotations

@@ -1,27 +1,31 @@
-"""Learned methods: an encoder of the fixes and a decoder that all of them share."""
+"""Learned methods: weights, how they see a batch, and what is kept and recorded between batches.
+
+Methods that decode step by step are in :mod:`tedtrajrec.methods.stepwise`.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tedtrajrec.data.batch import Batch
-from tedtrajrec.methods.base import Arrays, Method, Recovered
+from tedtrajrec.methods.base import Arrays, Choices, Method, Recovered
+from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.constraint import Constraint, constrain
-from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder, segment_loss
+from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.point_features import Nearby, pad_candidates
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.road_gnn import Roads
+
+CALIBRATION = "calibration."  # how names of its arrays begin in the state
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,34 @@ class LearnedConfig:
 
 
 Settings = TypeVar("Settings", bound=LearnedConfig)
+O = TypeVar("O", bound=tuple[Tensor, ...])  # noqa: E741  (outputs, with trips and steps first)
+
+
+class BatchTensors(Protocol):
+    """A batch as a method sees it: a named tuple of tensors of fixed shape that travel to the device together."""
+
+    @property
+    def step_mask(self) -> Tensor:
+        """Real steps [B, n]."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Return the tensors."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the tensors on a device."""
+
+    def pin(self) -> Self:
+        """Return the tensors in memory that can be copied to a device while other work goes on."""
+
+    def rounded(self) -> Self:
+        """Return the batch with more padding, so that few shapes occur."""
+
+
+I = TypeVar("I", bound=BatchTensors)  # noqa: E741  (inputs)
 
 
 class Inputs(NamedTuple):
-    """A batch as a learned method sees it: tensors of fixed shape that travel to the device together."""
+    """Fixes with the segments around them, and steps; methods may need more beside it."""
 
     near_segment: Tensor  # [B, m, K] int64
     near_distance: Tensor  # [B, m, K] metres; infinite for padding
@@ -100,8 +128,8 @@ class Losses(NamedTuple):
     ratio: Tensor
 
 
-class LearnedMethod(Method[Settings], nn.Module):
-    """A method with weights; subclasses encode the fixes, the rest is shared.
+class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
+    """A method with weights, which sees a batch as tensors ``I``.
 
     Parameters
     ----------
@@ -112,26 +140,42 @@ class LearnedMethod(Method[Settings], nn.Module):
     PRESETS: ClassVar[dict[str, Any]] = {}
     """Settings by name: ``paper`` is what its paper says, ``default`` (those of the class) what wins on validation."""
 
-    decoder: StepDecoder
-
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         nn.Module.__init__(self)
         Method.__init__(self, network, config)
         x, y = network.geom_xy
         self._middle = torch.tensor([(x.min() + x.max()) / 2, (y.min() + y.max()) / 2], dtype=torch.float32)
         self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
-        self._roads: Roads | None = None  # kept for use, in place: recorded graphs read it
+        self.calibration: Calibration | None = None  # of the probabilities of answers; None: as they come
+        # What is kept for use between batches. Recorded graphs read it and the weights, so both must stay in place.
+        self._roads: Roads | None = None
         self._stale = False  # whether weights may have changed since
-        self._recorded: Recorded[Inputs, Decoded] | None = None
-        self._recorded_with: list[int] = []  # where the weights were
+        self._graphs: dict[Hashable, Recorded[Any, Any]] = {}
+        self._places: list[int] = []  # of the weights
 
     @abstractmethod
     def roads(self) -> Roads:
         """Return the representation of the road network."""
 
     @abstractmethod
-    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
-        """Return the representation of the fixes."""
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> I:
+        """Return a batch as this method sees it.
+
+        Parameters
+        ----------
+        batch
+            The trips.
+        forced
+            In training, the steps whose truth is fed to the next one [B, n]; None in use.
+        """
+
+    @abstractmethod
+    def loss(self, inputs: I) -> Losses:
+        """Return the losses of a batch."""
+
+    @abstractmethod
+    def decode(self, inputs: I, choices: int | None = None) -> Decoded:
+        """Return the positions of a batch, one a step or so many choices."""
 
     @cached_property
     def finder(self) -> CandidateFinder:
@@ -143,15 +187,10 @@ class LearnedMethod(Method[Settings], nn.Module):
         """Where the weights are."""
         return next(self.parameters()).device
 
-    def inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs:
-        """Return a batch as this method sees it, on the batch's device.
+    def plain_inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs:
+        """Return what all methods see of a batch, on the batch's device; parameters as for :meth:`inputs`.
 
-        Parameters
-        ----------
-        batch
-            With or without candidates; they are searched where missing or not far enough.
-        forced
-            Steps whose truth is fed to the next one [B, n]; none if not given.
+        Candidates of the fixes are searched where the batch has none, or not far enough.
         """
         config = self.config
         shape = cast("tuple[int, int]", tuple(batch.fix_mask.shape))
@@ -177,53 +216,6 @@ class LearnedMethod(Method[Settings], nn.Module):
             forced=torch.zeros_like(known) if forced is None else forced & known,
         )
 
-    def constraint(self, inputs: Inputs) -> Constraint:
-        """Return the constraint mask of a batch."""
-        return constrain(
-            inputs.nearby,
-            inputs.fix_step,
-            inputs.fix_mask,
-            inputs.step_mask.shape[1],
-            radius_m=self.config.mask_radius_m,
-            beta_m=self.config.mask_beta_m,
-            floor=self.config.mask_floor,
-        )
-
-    def loss(self, inputs: Inputs) -> Losses:
-        """Return the losses of a batch."""
-        roads = self.roads()
-        encoded = self.encode(inputs, roads)
-        constraint = self.constraint(inputs)
-        ready = self.decoder.prepare(encoded, inputs.step_minute)
-        fed = self._feed(inputs, roads, encoded, constraint, ready)
-        state = self.decoder.states(encoded, roads, inputs.step_minute, fed, ready)
-
-        known = inputs.segment >= 0
-        count = known.sum().clamp_min(1)
-        miss = segment_loss(state, self.decoder.score, constraint, inputs.segment, smoothing=self.config.smoothing)
-        road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
-        off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
-        segment, ratio = miss.sum() / count, off.sum() / count
-        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
-
-    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint, ready: Ready) -> Fed:
-        """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
-        truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
-        training = self.decoder.training
-        self.decoder.eval()
-        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth, ready)
-        self.decoder.train(training)
-        return Fed(decoded.segment, decoded.ratio, inputs.forced)
-
-    @torch.no_grad()
-    def decode(self, inputs: Inputs) -> Decoded:
-        """Return the most likely positions of a batch; the road part is computed once for all batches."""
-        roads = self._kept_roads()
-        alone = self.device.type == "cpu" and len(inputs.step_mask) == 1
-        with _one_thread() if alone else contextlib.nullcontext():
-            encoded = self.encode(inputs, roads)
-            return self.decoder.decode(encoded, roads, inputs.step_minute, self.constraint(inputs))
-
     def _kept_roads(self) -> Roads:
         """Return the road part for use, made anew where weights may have changed."""
         if self._roads is None or self._stale:
@@ -232,56 +224,78 @@ class LearnedMethod(Method[Settings], nn.Module):
                 if self._roads is None:
                     self._roads = roads
                 for old, new in zip(self._roads, roads, strict=True):
-                    if old is not None and new is not None and old is not new:
+                    if old is not None and new is not None and old is not new:  # weights themselves are up to date
                         old.copy_(new)
             self._stale = False
         return self._roads
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step."""
+        return self._calibrated(batch, Recovered(*self._played("decode", self.decode, batch)))
+
+    def best(self, batch: Batch, k: int) -> Choices:
+        """Return the k most likely segments of every step."""
+        return Choices(*self._played(("decode", k), partial(self.decode, choices=k), batch))
+
+    def _calibrated(self, batch: Batch, answer: Recovered) -> Recovered:
+        """Return the answer with probabilities as validation trips call for."""
+        if self.calibration is None:
+            return answer
+        observed = batch.observed.to(answer.log_prob.device)
+        return answer._replace(log_prob=self.calibration.tensor(answer.log_prob.exp(), observed).log())
+
+    @torch.no_grad()
+    def _played(self, name: Hashable, function: Callable[[I], O], batch: Batch) -> O:
+        """Return a function of the inputs of a batch, on a CUDA device from the graph recorded under this name."""
         if self.training:
             self.eval()
         inputs = self.inputs(batch)
         if self.device.type != "cuda":
-            return Recovered(*self.decode(inputs.to(self.device)))
+            return function(inputs.to(self.device))
         places = [weight.data_ptr() for weight in self.parameters()]
-        if self._recorded is None or places != self._recorded_with:
-            self._recorded, self._recorded_with = Recorded(self.decode, self.device), places
+        if places != self._places:
+            self._forget()
+            self._places = places
+        if name not in self._graphs:
+            self._graphs[name] = Recorded(function, self.device)
         self._kept_roads()  # graphs read it, but do not make it
         n = inputs.step_mask.shape[1]
-        return Recovered(*(part[:, :n].clone() for part in self._recorded(inputs.rounded())))
+        played: O = self._graphs[name](inputs.rounded())
+        make: Any = type(played)
+        out: O = make(*(part[:, :n].clone() for part in played))
+        return out
 
     def train(self, mode: bool = True) -> Self:
-        """Switch between training and use; weights may change in training, so the roads are made anew after it.
-
-        Recorded graphs stay: training changes the values of weights, not their place.
-        """
-        self._stale = True
+        """Switch between training and use; weights may change in training, so what was kept is made anew after it."""
+        self._outdate()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._roads = self._recorded = None  # the weights go to another device or type
+        self._forget()  # the weights go to another device or type
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
+    def _forget(self) -> None:
+        self._roads, self._graphs = None, {}
+
+    def _outdate(self) -> None:
+        """Have what was kept made anew, but in place where graphs were recorded: weights have other values there."""
+        self._stale = True
+        if not self._graphs:
+            self._forget()
+
     def state(self) -> Arrays:
-        """Return the weights."""
-        return {name: value.detach().cpu().numpy() for name, value in self.state_dict().items()}
+        """Return the weights, and the calibration where there is one."""
+        weights = {name: value.detach().cpu().numpy() for name, value in self.state_dict().items()}
+        taught = {} if self.calibration is None else self.calibration.state()
+        return weights | {CALIBRATION + name: array for name, array in taught.items()}
 
     def restore(self, state: Arrays) -> None:
-        """Take over weights."""
+        """Take over weights and calibration."""
         own = self.state_dict()
-        if own.keys() != state.keys() or any(own[name].shape != array.shape for name, array in state.items()):
+        weights = {name: array for name, array in state.items() if not name.startswith(CALIBRATION)}
+        taught = {name.removeprefix(CALIBRATION): array for name, array in state.items() if name not in weights}
+        if own.keys() != weights.keys() or any(own[name].shape != array.shape for name, array in weights.items()):
             raise ValueError("the weights do not fit the settings and the network")
-        self._stale = True
-        self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()})
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on this thread alone: for the small operations of one trip, others take longer to wake than to work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+        self.calibration = Calibration.restored(taught) if taught else None
+        self._outdate()
+        self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.methods.base import Arrays, Method, Recovered, as_recovered
+from tedtrajrec.methods.base import Arrays, Choices, Method, Recovered, as_recovered
 from tedtrajrec.methods.past.history import history_state, make_history, no_history, order_of_past, restored_history
 from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.methods.past.voting import Fixes, Steps, Votes, Weights, collect_votes
@@ -92,8 +92,8 @@ class Lookup(Method[LookupConfig]):
         truth = batch.segment[batch.step_mask].numpy()
 
         def right(chosen: Chosen) -> int:
-            voted, _, _ = most_voted(self.votes(batch, driven, chosen, left_out=np.arange(len(sample))))
-            return int(((voted == truth) & (truth >= 0)).sum())
+            voted, _, _ = most_voted(self.votes(batch, driven, chosen, left_out=np.arange(len(sample))), 1)
+            return int(((voted[:, 0] == truth) & (truth >= 0)).sum())
 
         if self.config.noise_m is None:
             self._chosen = max((self._chosen._replace(noise_m=noise_m) for noise_m in NOISES_M), key=right)
@@ -114,15 +114,19 @@ class Lookup(Method[LookupConfig]):
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the segment with most votes at every step, its mean ratio, and the log of its share of the votes."""
+        return Recovered(*(part[..., 0] for part in self.best(batch, 1)))
+
+    def best(self, batch: Batch, k: int) -> Choices:
+        """Return the k segments with most votes at every step, likewise."""
         driven = self._route.drive(batch)
-        segment, ratio, log_prob = most_voted(self.votes(batch, driven, self._chosen))
-        lost = np.flatnonzero(segment < 0)
-        segment[lost], ratio[lost] = driven.segment[lost], driven.ratio[lost]
-        lost = lost[segment[lost] < 0]
+        segment, ratio, log_prob = most_voted(self.votes(batch, driven, self._chosen), k)
+        lost = np.flatnonzero(segment[:, 0] < 0)
+        segment[lost, 0], ratio[lost, 0] = driven.segment[lost], driven.ratio[lost]
+        lost = lost[segment[lost, 0] < 0]
         if len(lost):
             line = straight_steps(batch, self.network)
-            segment[lost], ratio[lost] = roads_along(self._finder, Straight(*(column[lost] for column in line)))
-        return as_recovered(batch, segment, ratio, log_prob)
+            segment[lost, 0], ratio[lost, 0] = roads_along(self._finder, Straight(*(column[lost] for column in line)))
+        return Choices(*as_recovered(batch, segment, ratio, log_prob))
 
     def votes(
         self,
@@ -202,19 +206,20 @@ class Lookup(Method[LookupConfig]):
         )
 
 
-def most_voted(votes: Votes) -> tuple[Segments, Floats, Floats]:
-    """Return the segment with the largest share at each step [N], its ratio and the log of the share.
+def most_voted(votes: Votes, k: int) -> tuple[Segments, Floats, Floats]:
+    """Return the k segments with the largest shares at each step [N, k], their ratios and the log of the shares.
 
-    Of equal shares the lower segment is taken. A step without votes has segment -1, and NaN for the others.
+    Of equal shares the lower segment comes first. Where fewer have votes, segment is -1 and the others are NaN.
     """
     n_steps = len(votes.offset) - 1
     step = np.repeat(np.arange(n_steps), np.diff(votes.offset))
     best = np.lexsort((votes.segment, -votes.share, step))
-    best = best[np.diff(step[best], prepend=-1) > 0]
-    segment, ratio, log_prob = np.full(n_steps, -1, np.int32), np.full(n_steps, np.nan), np.full(n_steps, np.nan)
-    voted = step[best]
-    segment[voted], ratio[voted] = votes.segment[best], votes.ratio[best]
-    log_prob[voted] = np.minimum(np.log(votes.share[best]), 0.0)
+    rank = np.arange(len(step)) - votes.offset[step]  # steps are in order, so row i of the sorted is of step[i]
+    best, at = best[rank < k], (step[rank < k], rank[rank < k])
+    shape = (n_steps, k)
+    segment, ratio, log_prob = np.full(shape, -1, np.int32), np.full(shape, np.nan), np.full(shape, np.nan)
+    segment[at], ratio[at] = votes.segment[best], votes.ratio[best]
+    log_prob[at] = np.minimum(np.log(votes.share[best]), 0.0)
     return segment, ratio, log_prob
 
 

@@ -19,6 +19,7 @@ METHODS = {
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "tedtrajrec": "TedTrajRec",
+    "tedtrajrec_parallel": "TedTrajRecParallel",
 }
 """Name of the method, which is also its module here, and of its class. A module loads when it is first used."""
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod
+from tedtrajrec.methods.learned import Inputs, LearnedConfig
+from tedtrajrec.methods.stepwise import StepwiseMethod
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.decoder import Encoded, StepDecoder, TedFormerCore
@@ -53,7 +54,7 @@ class TedTrajRecConfig(LearnedConfig):
             raise ValueError("there cannot be fewer than 0 layers")
 
 
-class TedTrajRec(LearnedMethod[TedTrajRecConfig]):
+class TedTrajRec(StepwiseMethod[TedTrajRecConfig]):
     """The paper's model: a time-aware Transformer over dynamic road representations, decoded step by step."""
 
     name: ClassVar[str] = "tedtrajrec"

@@ -105,14 +105,11 @@ def near_table(
         scratches.append(scratch)
         return rows
 
-    parts = map_parts(run, range(0, n, ROWS_PER_PART), workers)
-    count, target, metres, seconds = (
-        np.concatenate([np.zeros(0, dtype), *columns])
-        for dtype, columns in zip(
-            (np.int64, np.int32, np.float32, np.float32), zip(*parts, strict=True) if parts else [()] * 4, strict=True
-        )
-    )
-    return NearTable(np.concatenate([[0], np.cumsum(count)]).astype(np.int64), target, metres, seconds, float(radius_m))
+    nothing = _Rows(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.float32))
+    parts = [nothing, *map_parts(run, range(0, n, ROWS_PER_PART), workers)]
+    rows = _Rows._make(np.concatenate(column) for column in zip(*parts, strict=True))
+    offsets = np.concatenate([[0], np.cumsum(rows.size)])
+    return NearTable(offsets, rows.target, rows.metres, rows.seconds, float(radius_m))
 
 
 @njit(cache=True, nogil=True)
@@ -165,7 +162,7 @@ class _Scratch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    count: Ints  # entries of each row
+    size: Ints  # of each row
     target: Segments
     metres: Reals
     seconds: Reals
@@ -220,7 +217,8 @@ def _settle(
 @njit(cache=True, nogil=True)
 def _rows(
     graph: _Graph, scratch: _Scratch, first: int, last: int, radius: float, n_roads: int
-) -> tuple[Ints, Segments, Reals, Reals]:  # pragma: no cover  (compiled)
+) -> _Rows:  # pragma: no cover  (compiled)
+    """Return the rows from ``first`` up to ``last``."""
     count = np.empty(last - first, np.int64)
     target = np.empty(64 * (last - first), np.int32)
     metres, seconds = np.empty(len(target), np.float32), np.empty(len(target), np.float32)
@@ -239,4 +237,4 @@ def _rows(
             metres[size] = scratch.metres[segment]
             seconds[size] = scratch.seconds[segment]
             size += 1
-    return count, target[:size].copy(), metres[:size].copy(), seconds[:size].copy()
+    return _Rows(count, target[:size].copy(), metres[:size].copy(), seconds[:size].copy())

@@ -142,6 +142,37 @@ def k_best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     return paths.masked_fill(~(exists[:, :, None] & chain.mask[:, None]), 0), scores.masked_fill(~exists, NO)
 
 
+@torch.no_grad()
+def draw_paths(chain: Chain, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Return k random paths of each trip [B, k, n], 0 at padding, as often as they are likely, and their scores [B, k].
+
+    The last candidate is drawn from what leads to it, then each one before given the one after.
+
+    Parameters
+    ----------
+    chain
+        The scores.
+    uniform
+        Random numbers [n, k, C] between 0 and 1. All trips share them: the paths of one do not depend on the others.
+    """
+    chain = _at_least_float32(chain)
+    with _full_precision(chain.unary.device):
+        ahead = _sweep_forward(_prepare(chain, chain.unary[:, None])).squeeze(2).unbind(0)  # n times [B, C]
+    noise = -(-uniform.to(chain.unary).clamp(1e-30, 1 - 1e-7).log()).log()  # Gumbel's: the highest sum is a draw
+    trip, real = torch.arange(len(chain.mask), device=chain.mask.device), chain.mask.unbind(1)
+    following = chain.unary.new_zeros(len(trip), uniform.shape[1], uniform.shape[2])  # what the next candidate adds
+    path, score = [], chain.unary.new_zeros(len(trip), uniform.shape[1])
+    for i in range(len(ahead) - 1, -1, -1):
+        here = (ahead[i][:, None] + following + noise[i]).argmax(-1).masked_fill(~real[i][:, None], 0)
+        path.append(here)
+        local = (chain.unary[:, i, None] + following).gather(2, here[..., None]).squeeze(2)
+        score = score + local.masked_fill(~real[i][:, None], 0)
+        if i > 0:
+            into = chain.pair[trip, chain.which[:, i - 1].masked_fill(~real[i], 0)].mT  # [B, to, from]
+            following = into[trip[:, None], here].masked_fill(~real[i][:, None, None], 0)
+    return torch.stack(path[::-1], dim=2), score
+
+
 class _Steps(NamedTuple):
     """A chain made ready for the two passes: time comes first, and K sets of unary scores share the transitions."""
 

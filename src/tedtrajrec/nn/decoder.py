@@ -7,8 +7,9 @@
 
 Training runs the recurrence twice. First without gradients, as at inference, to learn what each step would be fed (its
 own prediction, or the truth where teacher forcing says so). Then with gradients, where all that is fed is known: so
-roads are looked up once for all steps, the loss of the segments is one product after the loop, and the loop itself is
-as short as it can be. Gradients do not pass through what is fed; the paper's argmax would stop most of them anyway.
+roads are looked up once for all steps, the loss of the segments comes after the loop in large products, and the loop
+itself is as short as it can be. Gradients do not pass through what is fed; the paper's argmax would stop most of them
+anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint
@@ -58,7 +58,7 @@ class Fed(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """A position at every step."""
+    """A position at every step; where several were asked for, K of them [B, n, K], the most likely first."""
 
     segment: Tensor  # [B, n] int64
     ratio: Tensor  # [B, n]
@@ -230,6 +230,12 @@ class StepDecoder(nn.Module):
         return torch.stack(out, dim=1) if out else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
 
     @torch.no_grad()
+    def columns(self) -> Tensor:
+        """Return the weights of the scores [d, S], on the CPU in the order that is read fastest for one vector."""
+        weight = self.score.weight.t()
+        return weight.contiguous() if weight.device.type == "cpu" else weight
+
+    @torch.no_grad()
     def decode(
         self,
         encoded: Encoded,
@@ -238,6 +244,8 @@ class StepDecoder(nn.Module):
         constraint: Constraint,
         fed: Fed | None = None,
         ready: Ready | None = None,
+        columns: Tensor | None = None,
+        choices: int | None = None,
     ) -> Decoded:
         """Return the most likely position at every step, one step after another.
 
@@ -249,12 +257,13 @@ class StepDecoder(nn.Module):
             The constraint mask.
         fed
             True positions to feed (and return) in place of predictions where its mask says so.
-        ready
-            From :meth:`prepare`; made here if not given.
+        ready, columns
+            From :meth:`prepare` and :meth:`columns`; made here if not given.
+        choices
+            Return so many of the most likely segments of each step, instead of one. It is still the best one that is
+            fed: the probabilities of a step are those after the best segments of all steps before.
         """
-        columns = self.score.weight.t()
-        if columns.device.type == "cpu":
-            columns = columns.contiguous()  # in this order one vector's product reads them several times as fast
+        columns = self.columns() if columns is None else columns
         logits = columns.new_empty(len(minute), columns.shape[1])
         bonuses, minutes = constraint.each(), minute.unbind(1)
         state, heard = encoded.start, None
@@ -271,11 +280,16 @@ class StepDecoder(nn.Module):
             if fed is not None:
                 ratio = torch.where(fed.use[:, i], fed.ratio[:, i].to(ratio.dtype), ratio)
             heard = self.core.embed(road, ratio)
-            # The probability is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
+            if choices is not None:
+                logit, segment = logits.topk(min(choices, logits.shape[1]), dim=-1)
+                ratio = self.ratio(
+                    state[:, None].expand(*segment.shape, -1), roads.at(segment, minutes[i][:, None].expand_as(segment))
+                )
+            # The probability of the best is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
             total = logits.sub_(best).exp_().sum(-1) if fed is None else torch.ones_like(best[:, 0])
-            out.append((segment, ratio, total))
+            out.append((segment, ratio, total if choices is None else total[:, None] * (best - logit).exp()))
         if not out:
-            empty = minute[:, :0]
+            empty = minute[:, :0] if choices is None else minute[:, :0, None].expand(-1, -1, choices)
             return Decoded(empty.long(), empty, empty)
         segments, ratios, totals = (torch.stack(part, dim=1) for part in zip(*out, strict=True))
         return Decoded(segments, ratios, totals.log_().neg_())
@@ -285,27 +299,3 @@ def step_times(minute: Tensor) -> Tensor:
     """Return the numbers of the steps, 0 to n - 1, for each trip [B, n]."""
     b, n = minute.shape
     return torch.arange(n, device=minute.device, dtype=minute.dtype).expand(b, n)
-
-
-def segment_loss(
-    state: Tensor, score: nn.Linear, constraint: Constraint, target: Tensor, *, smoothing: float = 0.0
-) -> Tensor:
-    """Return the cross entropy of each step [B, n]; 0 where the target is -1.
-
-    Parameters
-    ----------
-    state
-        h [B, n, d].
-    score
-        The map to segments.
-    constraint
-        The constraint mask.
-    target
-        True segments [B, n]; -1 where unknown.
-    smoothing
-        Share of the probability spread over all segments.
-    """
-    logits = constraint.add_to(score(state))
-    return functional.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
-    ).view_as(target)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-I = TypeVar("I", bound=tuple[Tensor, ...])  # noqa: E741  (inputs)
+I = TypeVar("I", bound=Iterable[Tensor])  # noqa: E741  (inputs)
 O = TypeVar("O", bound=tuple[Tensor, ...])  # noqa: E741  (outputs)
 
 
 class Recorded(Generic[I, O]):
     """A function of tensors, recorded once for each set of shapes and played again.
 
-    What it returns is overwritten by the next call with the same shapes.
+    What it returns is overwritten by the next call with the same shapes. All graphs share their memory, and what was
+    freed in one is used by the next where it fits: so the largest shapes are best recorded first.
 
     Parameters
     ----------
@@ -34,16 +35,19 @@ class Recorded(Generic[I, O]):
 
     def __call__(self, inputs: I) -> O:
         """Return the function of inputs that are on the CPU or on the device."""
-        shapes = tuple(part.shape for part in inputs)
-        if shapes not in self._records:
-            random = torch.cuda.get_rng_state(self._device)
-            self._records[shapes] = self._record(inputs)
-            torch.cuda.set_rng_state(random, self._device)  # a first call draws what a later one would
-        graph, static, outputs = self._records[shapes]
+        self.record(inputs)
+        graph, static, outputs = self._records[_shapes(inputs)]
         for place, value in zip(static, inputs, strict=True):
             place.copy_(value, non_blocking=True)
         graph.replay()
         return outputs
+
+    def record(self, inputs: I) -> None:
+        """Record the function for inputs of these shapes if it is not yet, without playing it."""
+        if _shapes(inputs) not in self._records:
+            random = torch.cuda.get_rng_state(self._device)
+            self._records[_shapes(inputs)] = self._record(inputs)
+            torch.cuda.set_rng_state(random, self._device)  # a first call draws what a later one would
 
     def _record(self, inputs: I) -> tuple[torch.cuda.CUDAGraph, I, O]:
         make: Any = type(inputs)
@@ -55,12 +59,17 @@ class Recorded(Generic[I, O]):
                 self._function(static)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # A graph of old that is collected meanwhile would spoil the recording.
+        # A graph of old that is collected meanwhile would spoil the recording, and so would another thread that pins
+        # memory for the next batch, were the recording not this thread's alone.
         gc.collect()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 outputs = self._function(static)
         finally:
             gc.enable()
         return graph, static, outputs
+
+
+def _shapes(inputs: Iterable[Tensor]) -> tuple[torch.Size, ...]:
+    return tuple(part.shape for part in inputs)

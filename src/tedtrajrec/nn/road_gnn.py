@@ -93,9 +93,9 @@ class RoadGnn(nn.Module):
         if rhythm != "none":
             self.phase = nn.Parameter(torch.randn(d))
 
-    def forward(self) -> Roads:
-        """Return the whole network; depends on nothing but the parameters."""
-        x: Tensor = self.table
+    def forward(self, start: Tensor | None = None) -> Roads:
+        """Return the whole network from the learned vectors of its segments, or from others in their place [S, d]."""
+        x: Tensor = self.table if start is None else start
         for layer in self.layers:
             x = functional.leaky_relu(layer(x, *self._graph()))
         static = self.to_static(x)

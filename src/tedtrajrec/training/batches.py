@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -59,6 +60,7 @@ def training_batch(
         step_s=dataset.info.step_s,
         time_zone=dataset.info.time_zone,
     )
+    batch = dataclasses.replace(batch, number=torch.from_numpy(np.asarray(which, np.int64)))
     share = config.forcing * config.forcing_decay**epoch
     draws = trip_numbers(trips, (config.seed, epoch, 2), batch.step_mask.shape[1])
     return batch, torch.from_numpy(draws < share)

@@ -47,8 +47,9 @@ def save_checkpoint(run: Path, model: nn.Module, optimizer: torch.optim.Optimize
 def remove_leftovers(run: Path) -> None:
     """Remove what a killed process was writing beside the files of a run (see :func:`replacing`)."""
     for folder in (run, run / FILE.parent):
-        for path in folder.glob(".????????-*"):
-            path.unlink(missing_ok=True)
+        for pattern in (".????????-*", ".tmp??????"):  # safetensors writes beside what it is told to write, too
+            for path in folder.glob(pattern):
+                path.unlink(missing_ok=True)
 
 
 def load_checkpoint(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress | None:

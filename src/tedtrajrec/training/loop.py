@@ -7,9 +7,10 @@ import json
 import math
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import replacing
-from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses
+from tedtrajrec.methods.learned import I, LearnedMethod, Losses
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
@@ -52,7 +53,7 @@ class Fitted:
 
 
 def fit(
-    method: LearnedMethod[Any],
+    method: LearnedMethod[Any, I],
     dataset: Dataset,
     run: str | Path,
     config: TrainConfig | None = None,
@@ -98,7 +99,7 @@ def fit(
     trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
     remove_leftovers(folder)
     progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()
-    valid = _validation(dataset, config)
+    valid = list(validation_batches(dataset, config, config.keep[:1]))
     deadline = math.inf if max_minutes is None else started + 60 * max_minutes
     saved = time.monotonic()
     while progress.epoch < config.epochs and not progress.finished:
@@ -106,10 +107,12 @@ def fit(
         began = time.monotonic()
         order = epoch_order(split.lengths, config.batch, config.seed, progress.epoch)
 
-        def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> Inputs:
+        def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> I:
             batch, forced = training_batch(dataset, split, order[k], config, epoch)
             return trainer.shape(method.inputs(batch, forced))
 
+        if not trainer.prepared:
+            trainer.prepare(make(largest(order, split.lengths)))
         with (
             contextlib.closing(ahead(make, range(progress.step, len(order)))) as batches,
             tqdm(
@@ -162,7 +165,7 @@ def choose_device(name: str) -> torch.device:
 
 
 @torch.no_grad()  # not inference_mode: what the method keeps for later calls must serve outside of it too
-def validate(method: LearnedMethod[Any], batches: list[Batch]) -> float:
+def validate(method: LearnedMethod[Any, Any], batches: list[Batch]) -> float:
     """Return the mean over trips of the share of steps of known truth on the true segment."""
     method.eval()
     shares: list[Tensor] = []
@@ -176,7 +179,7 @@ def validate(method: LearnedMethod[Any], batches: list[Batch]) -> float:
     return float(values.double().mean()) if len(values) else 0.0
 
 
-class Trainer:
+class Trainer(Generic[I]):
     """One optimizer step after another; adds up losses on the device without waiting for it.
 
     Parameters
@@ -189,19 +192,26 @@ class Trainer:
         Batches of an epoch.
     """
 
-    def __init__(self, method: LearnedMethod[Any], config: TrainConfig, per_epoch: int) -> None:
+    def __init__(self, method: LearnedMethod[Any, I], config: TrainConfig, per_epoch: int) -> None:
         self._method, self._config, self._per_epoch = method, config, per_epoch
         self.optimizer = _optimizer(method, config)
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
         self._recorded = Recorded(self._backward, method.device) if self._cuda else None
         self._sums: list[Losses] = []
+        self.prepared = not self._cuda
 
-    def shape(self, inputs: Inputs) -> Inputs:
+    def prepare(self, inputs: I) -> None:
+        """Get ready for batches no larger than this one: graphs of theirs then fit into the memory of its graph."""
+        if self._recorded is not None:
+            self._recorded.record(inputs)
+        self.prepared = True
+
+    def shape(self, inputs: I) -> I:
         """Return a batch as it is sent to the device."""
         return inputs.rounded().pin() if self._cuda else inputs
 
-    def __call__(self, inputs: Inputs, progress: Progress) -> Losses:
+    def __call__(self, inputs: I, progress: Progress) -> Losses:
         """Make one step with a batch and return its losses."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(progress)
@@ -214,7 +224,7 @@ class Trainer:
         self._sums.append(losses)
         return losses
 
-    def _backward(self, inputs: Inputs) -> Losses:
+    def _backward(self, inputs: I) -> Losses:
         losses = self._method.loss(inputs)
         # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
         # Weights without a part in the loss (what feeds the next step, where all trips have one) have a gradient of 0.
@@ -251,26 +261,32 @@ class Trainer:
         return config.lr * max(1e-3, 0.5 * (1 + math.cos(math.pi * (number - rise) / max(1, total - rise))))
 
 
-def _optimizer(method: LearnedMethod[Any], config: TrainConfig) -> torch.optim.Optimizer:
+def largest(order: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> int:
+    """Return the batch of the most steps, padding included; each holds the numbers of trips of these lengths."""
+    return int(np.argmax([len(which) * lengths[which].max() for which in order]))
+
+
+def _optimizer(method: LearnedMethod[Any, Any], config: TrainConfig) -> torch.optim.Optimizer:
     fused = method.device.type == "cuda"
     if config.optimizer == "adam":
         return torch.optim.Adam(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
     return torch.optim.AdamW(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
 
 
-def _validation(dataset: Dataset, config: TrainConfig) -> list[Batch]:
-    """Return batches of the validation trips with one fixed draw, of similar length each."""
+def validation_batches(dataset: Dataset, config: TrainConfig, keeps: Iterable[str]) -> Iterator[Batch]:
+    """Yield batches of the validation trips with one fixed draw for each share that is kept.
+
+    Those of a batch are of similar length, and the longest come first.
+    """
     split = dataset.split("valid")
     chosen = np.random.default_rng((config.seed, 4)).permutation(len(split))[: config.most_valid]
-    chosen = chosen[np.argsort(split.lengths[chosen], kind="stable")]
-    batches = []
-    for first in range(0, len(chosen), VALID_TRIPS):
-        trips = split.trips(chosen[first : first + VALID_TRIPS])
-        observed = draw_observed(trips, config.keep[0], seed=0, rule=config.rule)
-        batches.append(
-            make_batch(trips, observed, dataset.network, step_s=dataset.info.step_s, time_zone=dataset.info.time_zone)
-        )
-    return batches
+    chosen = chosen[np.argsort(-split.lengths[chosen], kind="stable")]
+    info = dataset.info
+    for keep in keeps:
+        for first in range(0, len(chosen), VALID_TRIPS):
+            trips = split.trips(chosen[first : first + VALID_TRIPS])
+            observed = draw_observed(trips, keep, seed=0, rule=config.rule)
+            yield make_batch(trips, observed, dataset.network, step_s=info.step_s, time_zone=info.time_zone)
 
 
 def _end_epoch(
@@ -298,7 +314,7 @@ def _end_epoch(
     progress.epoch, progress.step, progress.sums = progress.epoch + 1, 0, {}
 
 
-def _describe(method: LearnedMethod[Any], dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
+def _describe(method: LearnedMethod[Any, Any], dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
     """Return all that the weights of a run depend on."""
     info = dataset.info
     return {

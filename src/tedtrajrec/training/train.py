@@ -13,8 +13,9 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import method_class
+from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
-from tedtrajrec.training.loop import Fitted, fit
+from tedtrajrec.training.loop import Fitted, fit, validation_batches
 
 
 def train_method(
@@ -28,7 +29,7 @@ def train_method(
     max_minutes: float | None = None,
     show_progress: bool = False,
 ) -> Fitted:
-    """Train a method; the same call goes on with a run that was stopped.
+    """Train a method and calibrate its probabilities on validation trips; the same call goes on with a stopped run.
 
     Parameters
     ----------
@@ -54,11 +55,14 @@ def train_method(
     model, train = _split(overrides)
     settings = load_config(TrainConfig, None, train, base=PRESETS[preset])
     torch.manual_seed(settings.seed)
-    method: LearnedMethod[Any] = cls(
+    method: LearnedMethod[Any, Any] = cls(
         prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset))
     )
     method.precompute(prepared)
-    return fit(method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress)
+    fitted = fit(method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress)
+    if fitted.finished:
+        calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
+    return fitted
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

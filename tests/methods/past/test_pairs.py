@@ -27,7 +27,7 @@ from tedtrajrec.trips.simulate import simulate_trips
 
 MANY = 10**6
 CITY = synthetic_city(size="small")
-N_SEGMENTS = 9
+N_SEGMENTS = 6
 
 
 def made(*trips: list[tuple[int, float, float]]) -> Visits:
@@ -73,7 +73,7 @@ def some_visits(draw: st.DrawFn) -> Visits:
     return made(*trips)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(visits=some_visits(), within_s=st.sampled_from([30.0, 100.0, 900.0]))
 def test_the_table_against_all_combinations(visits: Visits, within_s: float) -> None:
     times: dict[tuple[int, int], list[float]] = {}
@@ -93,7 +93,7 @@ def test_the_table_against_all_combinations(visits: Visits, within_s: float) -> 
         assert q < 0 or (pairs.offset[a] <= q < pairs.offset[a + 1] and pairs.target[q] == e)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(visits=some_visits(), within_s=st.sampled_from([30.0, 900.0]))
 def test_own_pairs_against_all_combinations(visits: Visits, within_s: float) -> None:
     own = own_pairs(visits, within_s)
@@ -124,7 +124,7 @@ def check_left_out(visits: Visits, n_segments: int, trips: list[int]) -> None:
         assert [visits_without(pairs, own, k, s) for s in range(n_segments)] == without.visits.tolist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(visits=some_visits())
 def test_a_trip_left_out_is_as_if_it_had_never_been(visits: Visits) -> None:
     check_left_out(visits, N_SEGMENTS, list(range(len(visits.offset) - 1)))
@@ -162,11 +162,11 @@ def test_without_a_trip_to_leave_out_the_table_speaks() -> None:
 
 def test_the_most_frequent_targets_are_kept_and_among_equals_the_nearest() -> None:
     visits = made(
-        [(0, 0, 0), (5, 30, 30), (8, 40, 40), (1, 50, 50)],
-        [(0, 0, 0), (1, 50, 50), (7, 60, 60)],
+        [(0, 0, 0), (5, 30, 30), (4, 40, 40), (1, 50, 50)],
+        [(0, 0, 0), (1, 50, 50), (2, 60, 60)],
         [(0, 0, 0), (3, 10, 10)],
     )
-    assert learn_pairs(visits, N_SEGMENTS).target[:5].tolist() == [1, 3, 5, 7, 8]
+    assert learn_pairs(visits, N_SEGMENTS).target[:5].tolist() == [1, 2, 3, 4, 5]
     pairs = learn_pairs(visits, N_SEGMENTS, most_targets=3)
     assert pairs.target[: pairs.offset[1]].tolist() == [1, 3, 5]
     assert pairs.trips[: pairs.offset[1]].tolist() == [2, 1, 1]

@@ -1,0 +1,211 @@
+"""From the likely segments of all steps to trips that can be driven.
+
+A step's choices count whose probability is not far below that of its best one. Among all paths through them the one of
+the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
+map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
+few breaks as possible. Ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.methods.base import Choices
+from tedtrajrec.methods.drivable_paths import Lattice, drivable_paths
+from tedtrajrec.methods.placing import TOP_SPEED_MPS, place
+from tedtrajrec.network.near import NearTable, find_near, near_table
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.routing import Router
+from tedtrajrec.network.stretches import stretches
+from tedtrajrec.threads import map_parts
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Reals = NDArray[np.float32]
+
+FAR_M = 99.0  # of the 100 m allowed: the plane and 32 bits are not exact
+STEPS_PER_PART = 1024
+
+
+class Driven(NamedTuple):
+    """A trip for each of a batch, at its N real steps."""
+
+    segment: Ints  # [N] -1 where there was no choice
+    ratio: Floats  # [N]
+    log_prob: Floats  # [N]
+    broken: Bools  # [N] whether the move to the step cannot be driven
+
+
+class Driver:
+    """Makes trips that can be driven.
+
+    Parameters
+    ----------
+    network
+        The road network.
+    margins
+        A choice counts that is less likely than the best of its step by at most so many nats. Trips that have a break
+        then are searched again with the next margin.
+    scale_m
+        Driving so many metres more takes 1 off the score.
+    top_speed_mps
+        What no move may exceed.
+    near
+        What can be reached in a step from the end of each segment; searched at first use if not given.
+    """
+
+    def __init__(
+        self,
+        network: RoadNetwork,
+        *,
+        margins: tuple[float, ...],
+        scale_m: float = np.inf,
+        top_speed_mps: float = TOP_SPEED_MPS,
+        near: NearTable | None = None,
+    ) -> None:
+        self.network, self.margins, self.scale_m, self.top_speed_mps = network, margins, scale_m, top_speed_mps
+        self.router = Router(network)
+        self._near = near
+
+    def drive(self, batch: Batch, choices: Choices, score: Tensor | None = None) -> Driven:
+        """Return the best trips that can be driven among the choices of the steps of a batch.
+
+        Parameters
+        ----------
+        batch
+            The trips.
+        choices
+            Of their steps.
+        score
+            What the sum over the steps is made greatest of [B, n, K]; the logarithm of the probability if not given.
+        """
+        mask = batch.step_mask.cpu().numpy()
+        segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
+        value = np.nan_to_num(log_prob) if score is None else score.cpu().numpy()[mask]
+        lowest, highest, far = self._stretches(batch, mask, segment)
+        likely = np.where(segment >= 0, np.nan_to_num(log_prob), -np.inf)
+        near_enough = np.where(far, -np.inf, likely)
+        lost = near_enough.max(axis=1, keepdims=True) == -np.inf  # where all are too far from the fix, any serves
+        likely = np.where(lost, likely, near_enough)
+
+        some = np.flatnonzero(likely.max(axis=1) > -np.inf)  # steps without any choice are left out
+        trip = np.repeat(np.arange(len(mask)), mask.sum(axis=1))[some]
+        reach_m = self.top_speed_mps * batch.step_s * np.diff(some, prepend=0)
+        choice, broken = np.zeros(len(some), np.int64), np.zeros(len(some), np.bool_)
+        todo = np.arange(len(some))
+        for margin in self.margins:
+            rows = some[todo]
+            exists = likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin
+            exists &= likely[rows] > -np.inf
+            seg = np.where(exists, segment[rows], -1)
+            length = np.where(exists, self.network.length_m[seg], 0.0)
+            starts = np.diff(trip[todo], prepend=-1) != 0
+            gap = _gaps(self._table(batch.step_s), seg, starts)
+            lattice = Lattice(
+                score=np.where(exists, value[rows], -np.inf).astype(np.float64),
+                segment=seg,
+                length_m=length,
+                lowest_m=lowest[rows] * length,
+                highest_m=highest[rows] * length,
+                reach_m=reach_m[todo],
+                gap_m=gap,
+                move=-_metres(seg, ratio[rows] * length, length, gap) / np.float32(self.scale_m),
+            )
+            choice[todo], broken[todo] = drivable_paths(np.append(np.flatnonzero(starts), len(todo)), lattice)
+            todo = np.flatnonzero(np.isin(trip, trip[broken]))
+            if not len(todo):
+                break
+
+        at = some, choice
+        n = len(segment)
+        out = Driven(np.full(n, -1), np.zeros(n), np.full(n, np.nan), np.zeros(n, np.bool_))
+        out.segment[some], out.log_prob[some], out.broken[some] = segment[at], log_prob[at], broken
+        proposed, low, high, way = (np.zeros(n) for _ in range(4))
+        proposed[some], low[some], high[some] = ratio[at], lowest[at], highest[at]
+        way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
+        out.ratio[:] = place(
+            self.router,
+            np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64),
+            out.segment,
+            proposed,
+            step_s=batch.step_s,
+            top_speed_mps=self.top_speed_mps,
+            lowest=low,
+            highest=high,
+            gap_m=way,
+        )
+        return out
+
+    def _table(self, step_s: float) -> NearTable:
+        """Return what can be reached in a step."""
+        if self._near is None or self._near.radius_m != self.top_speed_mps * step_s:
+            self._near = near_table(self.network, self.top_speed_mps * step_s)
+        return self._near
+
+    def _stretches(self, batch: Batch, mask: Bools, segment: Ints) -> tuple[Floats, Floats, Bools]:
+        """Return where on each choice its step must be, as ratios, and which choices are too far from their fix."""
+        lowest, highest, far = np.zeros(segment.shape), np.ones(segment.shape), np.zeros(segment.shape, np.bool_)
+        fix_mask = batch.fix_mask.cpu().numpy()
+        number = np.cumsum(mask).reshape(mask.shape) - 1  # of each step among the real ones
+        step = number[np.nonzero(fix_mask)[0], batch.fix_step.cpu().numpy()[fix_mask]]
+        fix, which = np.nonzero(segment[step] >= 0)
+        x, y = batch.fix_xy.cpu().numpy().astype(np.float64)[fix_mask][fix].T
+        at = step[fix], which
+        near = stretches(self.network, segment[at], x, y, FAR_M)
+        far[at] = near.distance_m > FAR_M
+        lowest[at], highest[at] = np.where(far[at], 0.0, near.lowest), np.where(far[at], 1.0, near.highest)
+        return lowest, highest, far
+
+
+def _gaps(near: NearTable, segment: Ints, starts: Bools) -> Reals:
+    """Return the metres from the end of each choice of the step before to the start of each of a step [N, K, K]."""
+    n, k = segment.shape
+    out = np.full((n, k, k), np.inf, np.float32)
+
+    def fill(first: int) -> None:
+        _fill_gaps(near.offsets, near.target, near.metres, segment, starts, first, min(first + STEPS_PER_PART, n), out)
+
+    map_parts(fill, range(0, n, STEPS_PER_PART), None)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _fill_gaps(
+    offsets: Ints,
+    target: NDArray[np.int32],
+    metres: Reals,
+    segment: Ints,
+    starts: Bools,
+    first: int,
+    last: int,
+    out: Reals,
+) -> None:  # pragma: no cover  (compiled)
+    for i in range(first, last):
+        if starts[i]:
+            continue
+        for c in range(segment.shape[1]):
+            for d in range(segment.shape[1]):
+                place = find_near(offsets, target, segment[i - 1, c], segment[i, d])
+                if place >= 0:
+                    out[i, c, d] = metres[place]
+
+
+def _metres(segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
+    """Return the metres that are driven from each choice of the step before to each of a step [N, K, K].
+
+    Where there is no way they are 0: nothing is known of them.
+    """
+    before = np.roll(np.arange(len(segment)), 1)
+    here, there = at_m.astype(np.float32), (length - at_m).astype(np.float32)
+    metres = there[before][:, :, None] + gap + here[:, None, :]
+    ahead = np.maximum(here[:, None, :] - here[before][:, :, None], 0)
+    metres = np.where(segment[before][:, :, None] == segment[:, None, :], ahead, metres)
+    out: Reals = np.where(np.isfinite(metres), metres, np.float32(0))
+    return out

@@ -1,0 +1,1 @@
+"""The parts of the lattice; :mod:`tedtrajrec.methods.lattice` is its front."""

@@ -1,0 +1,132 @@
+"""What the parallel method sees of a batch: the tensors of all methods, the lattice, and what follows from them.
+
+Features that differ from step to step are made on the device, from those of the lists and the clock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tedtrajrec.methods.learned import Inputs
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.parallel_decoder import rows
+
+MOVING = 11  # features of a candidate at a step
+CLASSES = 16  # of roads
+
+
+class ParallelInputs(NamedTuple):
+    """A batch as tensors: that of step-by-step methods, and its lattice."""
+
+    near_segment: Tensor
+    near_distance: Tensor
+    near_ratio: Tensor
+    fix_mask: Tensor
+    fix_xy: Tensor
+    fix_time: Tensor
+    fix_minute: Tensor
+    fix_step: Tensor
+    step_mask: Tensor
+    step_minute: Tensor
+    segment: Tensor
+    ratio: Tensor
+    forced: Tensor
+    list_segment: Tensor  # [B, J, C]
+    list_exists: Tensor  # [B, J, C]
+    list_static: Tensor  # [B, J, C, STATIC]
+    list_clock: Tensor  # [B, J, C, CLOCK]
+    way: Tensor  # [B, 3m, C, C] int16
+    slot: Tensor  # [B, n]
+    previous: Tensor  # [B, n]
+    following: Tensor  # [B, n]
+    since: Tensor  # [B, n]
+    gap: Tensor  # [B, n]
+    facts: Tensor  # [B, n, FACTS]
+    votes: Tensor  # [B, n, C]
+
+    def to(self, device: torch.device) -> ParallelInputs:
+        """Return the tensors on a device."""
+        return ParallelInputs(*(part.to(device, non_blocking=True) for part in self))
+
+    def pin(self) -> ParallelInputs:
+        """Return the tensors in memory that can be copied to a device while other work goes on."""
+        return ParallelInputs(*(part.pin_memory() for part in self))
+
+    def rounded(self, fixes: int = 2, steps: int = 8) -> ParallelInputs:
+        """Return the batch with more padding, up to multiples of these, so that few shapes occur."""
+        more_fixes, more_steps = -self.fix_mask.shape[1] % fixes, -self.step_mask.shape[1] % steps
+        fill = {"near_distance": torch.inf, "segment": -1, "way": -1}
+        padded = {}
+        for name, value in self._asdict().items():
+            more = {"list": 2 * more_fixes, "near": more_fixes, "fix": more_fixes, "way": 3 * more_fixes}.get(
+                name.split("_")[0], more_steps
+            )
+            shape = (value.shape[0], more, *value.shape[2:])
+            padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
+        return ParallelInputs(**padded)
+
+    @property
+    def plain(self) -> Inputs:
+        """The part that step-by-step methods have too."""
+        return Inputs(*self[: len(Inputs._fields)])
+
+
+def moving_features(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
+    """Return what the clock says of candidates at steps: features [B, n, C, MOVING] and the ratio it suggests."""
+    clock = rows(inputs.list_clock, inputs.slot)  # [B, n, C, CLOCK]
+    before, whole, after, arrive, arrive_sd, leave, leave_sd, ratio = clock.unbind(-1)
+    is_gap = (inputs.slot % 2 == 1)[..., None]
+    since, gap = inputs.since[..., None], inputs.gap[..., None]
+    left = gap - since
+    share = since / gap.clamp_min(1)
+    total = (before + whole + after).clamp_min(1)
+    early, late = share - before / total, share - (before + whole) / total
+    came = (since - arrive) / arrive_sd.clamp_min(5)
+    goes = (left - leave) / leave_sd.clamp_min(5)
+    features = torch.stack(
+        [
+            ((since - before) / 60).clamp(-3, 3),
+            ((since - before - whole) / 60).clamp(-3, 3),
+            early.clamp(-1, 1),
+            late.clamp(-1, 1),
+            functional.relu(-early).clamp(max=1),
+            functional.relu(late).clamp(max=1),
+            came.clamp(-4, 4),
+            goes.clamp(-4, 4),
+            (functional.logsigmoid(1.7 * came) + functional.logsigmoid(1.7 * goes)).clamp(min=-10),
+            inputs.votes,
+            (inputs.votes + 0.01).log() / 2,
+        ],
+        dim=-1,
+    )
+    guess = torch.where(is_gap, (share * total - before) / whole.clamp_min(0.5), ratio)
+    return features * is_gap[..., None], guess.clamp(0, 1)
+
+
+def minute_of_lists(inputs: ParallelInputs) -> Tensor:
+    """Return the local minute of the day of each list [B, J]; that of a gap is in its middle."""
+    fix = inputs.fix_minute
+    following = torch.where(inputs.fix_mask[:, 1:], fix[:, 1:], fix[:, :-1])
+    middle = torch.where(following >= fix[:, :-1], (fix[:, :-1] + following) / 2, fix[:, :-1])  # not over midnight
+    lists = torch.stack([fix[:, :-1], middle], dim=-1).flatten(1)
+    return torch.cat([lists, fix[:, -1:]], dim=1)
+
+
+def attributes_of(network: RoadNetwork) -> Tensor:
+    """Return what the map says of each segment, as numbers that any network has [S, .]."""
+    kind = np.eye(CLASSES, dtype=np.float32)[network.road_class.astype(np.int64).clip(0, CLASSES - 1)]
+    plain = np.stack(
+        [
+            np.log(network.length_m / 100 + 0.05),
+            network.speed_mps / 20,
+            np.diff(network.succ_offset) / 4,
+            network.twin >= 0,
+        ],
+        axis=1,
+    )
+    return torch.from_numpy(np.concatenate([plain.astype(np.float32), kind], axis=1))

@@ -1,0 +1,106 @@
+"""Methods that decode step by step: an encoder of the fixes and a decoder that all of them share."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses, Settings
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.constraint import Constraint, constrain
+from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
+from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.segment_loss import segment_loss
+
+
+class StepwiseMethod(LearnedMethod[Settings, Inputs]):
+    """A method whose next step hears of the last; subclasses encode the fixes and make the decoder."""
+
+    decoder: StepDecoder
+
+    def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
+        super().__init__(network, config)
+        self._columns: Tensor | None = None  # of the decoder, kept as the roads are
+
+    @abstractmethod
+    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
+        """Return the representation of the fixes."""
+
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs:
+        """Return a batch as this method sees it, on the batch's device."""
+        return self.plain_inputs(batch, forced)
+
+    def constraint(self, inputs: Inputs) -> Constraint:
+        """Return the constraint mask of a batch."""
+        return constrain(
+            inputs.nearby,
+            inputs.fix_step,
+            inputs.fix_mask,
+            inputs.step_mask.shape[1],
+            radius_m=self.config.mask_radius_m,
+            beta_m=self.config.mask_beta_m,
+            floor=self.config.mask_floor,
+        )
+
+    def loss(self, inputs: Inputs) -> Losses:
+        """Return the losses of a batch."""
+        roads = self.roads()
+        encoded = self.encode(inputs, roads)
+        constraint = self.constraint(inputs)
+        ready = self.decoder.prepare(encoded, inputs.step_minute)
+        fed = self._feed(inputs, roads, encoded, constraint, ready)
+        state = self.decoder.states(encoded, roads, inputs.step_minute, fed, ready)
+
+        known = inputs.segment >= 0
+        count = known.sum().clamp_min(1)
+        miss = segment_loss(state, self.decoder.score, constraint, inputs.segment, smoothing=self.config.smoothing)
+        road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
+        off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
+        segment, ratio = miss / count, off.sum() / count
+        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
+
+    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint, ready: Ready) -> Fed:
+        """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
+        truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
+        training = self.decoder.training
+        self.decoder.eval()
+        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth, ready)
+        self.decoder.train(training)
+        return Fed(decoded.segment, decoded.ratio, inputs.forced)
+
+    @torch.no_grad()
+    def decode(self, inputs: Inputs, choices: int | None = None) -> Decoded:
+        """Return the most likely positions of a batch, one a step or so many choices.
+
+        The road part is computed once for all batches.
+        """
+        roads = self._kept_roads()
+        if self._columns is None:
+            self._columns = self.decoder.columns()
+        alone = self.device.type == "cpu" and len(inputs.step_mask) == 1
+        with _one_thread() if alone else contextlib.nullcontext():
+            encoded = self.encode(inputs, roads)
+            constraint = self.constraint(inputs)
+            return self.decoder.decode(
+                encoded, roads, inputs.step_minute, constraint, columns=self._columns, choices=choices
+            )
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._columns = None
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on this thread alone: for the small operations of one trip, others take longer to wake than to work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,336 @@
+"""TedTrajRec Parallel: all steps at once, over candidates that can be driven, decoded as one chain.
+
+The encoder is the paper's (PD-GNN, STTExtractor, TedFormer). The decoder has no loop: every step has a state
+(:mod:`tedtrajrec.nn.parallel_decoder`), every candidate of a step a score from state, road and plain features of map
+and past trips (:mod:`tedtrajrec.methods.lattice`), and every way from one candidate to the next another one. Together
+they are a chain (:mod:`tedtrajrec.nn.chain`): trained as such, it gives the probability of each step, the most likely
+trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
+from tedtrajrec.methods.base import Arrays, Choices, Recovered, as_recovered
+from tedtrajrec.methods.driving import Driver
+from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
+from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
+from tedtrajrec.methods.parallel_inputs import (
+    MOVING,
+    ParallelInputs,
+    attributes_of,
+    minute_of_lists,
+    moving_features,
+)
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.history import order_of_past
+from tedtrajrec.methods.past.links import Links, find_links
+from tedtrajrec.methods.past.pace import learn_pace
+from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
+from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
+from tedtrajrec.methods.past.visits import Visits, visits_of
+from tedtrajrec.methods.placing import TOP_SPEED_MPS
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
+from tedtrajrec.nn.decoder import Decoded
+from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates, TransitionScorer, rows
+from tedtrajrec.nn.point_features import point_features
+from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
+from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
+from tedtrajrec.nn.time_attention import Activation, Kind
+
+PAST = "past."  # how names of what past trips taught begin in the state
+CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
+
+Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
+"""How a trip is read from the chain: the one that can be driven of which most steps can be expected to be right, the
+best path, the most probable candidate of each step, or the one of the best score of its own, whatever is around it."""
+
+
+@dataclass(frozen=True)
+class ParallelConfig(LearnedConfig):
+    """Settings; the switches are those of the ablation."""
+
+    heads: int = 8
+    width: int = 512
+    encoder_layers: int = 2
+    step_layers: int = 2
+    road_layers: int = 2
+    gnn: Gnn = "gatv2"
+    rhythm: Rhythm = "dynamic"
+    attention: Kind = "ted"
+    activation: Activation = "lecun"
+    gamma_m: float = 30.0
+    hidden: int = 64  # width of the network over features of candidates
+    most: int = 48  # candidates of a step
+    among: bool = True  # steps attend to each other
+    geometry: bool = True  # features of map and past trips
+    chain: bool = True  # trained as a chain, not step by step
+    table: bool = True  # a learned vector for each segment
+    table_dropout: float = 0.0  # share of batches without it, so that the model can do without
+    decode: Decoding = "drivable"
+    margin: float = 2.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("heads", "width", "gamma_m", "hidden", "most", "margin"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
+        if self.d % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
+            raise ValueError("there cannot be fewer than 0 layers")
+        if not 0 <= self.table_dropout <= 1:
+            raise ValueError("table_dropout must be 0 to 1")
+
+
+class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
+    """All steps at once over what can be driven, as one chain with probabilities (ours)."""
+
+    name: ClassVar[str] = "tedtrajrec_parallel"
+    Config: ClassVar[type[ParallelConfig]] = ParallelConfig
+    PRESETS: ClassVar[dict[str, ParallelConfig]] = {"default": ParallelConfig()}
+
+    attributes: Tensor
+    cost: Tensor
+
+    def __init__(self, network: RoadNetwork, config: ParallelConfig | None = None) -> None:
+        super().__init__(network, config)
+        c = self.config
+        self.road_gnn = RoadGnn(network, c.d, layers=c.road_layers, heads=c.heads, gnn=c.gnn, rhythm=c.rhythm)
+        self.register_buffer("attributes", attributes_of(network), persistent=False)
+        self.from_attributes = nn.Linear(self.attributes.shape[1], c.d)
+        self.point = nn.Linear(c.d + 3, c.d)
+        kinds: dict[str, Any] = {"kind": c.attention, "activation": c.activation, "dropout": c.dropout}
+        self.encoder = TedFormerEncoder(c.d, c.heads, c.width, c.encoder_layers, **kinds)
+        self.steps = StepStates(c.d, c.heads, c.width, c.step_layers, FACTS, among=c.among, **kinds)
+        self.scorer = CandidateScorer(c.d, c.hidden, STATIC, MOVING, dropout=c.dropout)
+        self.ways = TransitionScorer(3)
+        self.dropout = nn.Dropout(c.dropout)
+        self._visits: Visits | None = None
+        none = np.zeros(0, np.int32)
+        pace = 1 / network.speed_mps.astype(np.float64)
+        self._use(Past(Links(none, none), pace, no_pairs(network.n_segments), no_passing(network.n_segments)), 15)
+
+    def precompute(self, dataset: Dataset) -> None:
+        """Learn links, pace and pairs from the training trips."""
+        trips = dataset.split("train").trips()
+        drives = drives_of(self.network, trips)
+        pace = learn_pace(self.network, drives)
+        self._visits = visits_of(self.network, trips, pace * self.network.length_m)
+        pairs = learn_pairs(self._visits, self.network.n_segments, within_s=WITHIN_S)
+        rank = np.argsort(order_of_past(trips))
+        passing = index_passing(self._visits, rank, self.network.n_segments)
+        self._use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
+
+    def _use(self, past: Past, step_s: int) -> None:
+        self._past, self._step_s = past, step_s
+        self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
+        # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
+        # the map lacks nothing, and unlikely choices are better than a break.
+        complete = len(past.links.source) == 0
+        self._driver = Driver(
+            self.network,
+            margins=(self.config.margin, np.inf) if complete else (self.config.margin,),
+            near=self._builder.near if complete else None,
+        )
+        cost = torch.from_numpy(past.pace * self.network.length_m).to(self.device, torch.float32)
+        self.register_buffer("cost", cost, persistent=False)
+
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:
+        """Return a batch as this method sees it; ``forced`` marks training, where trips are left out of the past."""
+        visits = None
+        if forced is not None and self._visits is not None and batch.number is not None:
+            visits = self._visits.select(batch.number.numpy())
+        lattice = self._builder.build(batch, visits)
+        return ParallelInputs(*self.plain_inputs(batch, forced), *(torch.from_numpy(part) for part in lattice))
+
+    def roads(self) -> Roads:
+        """Return X_road of the network, from attributes of its segments and a learned vector of each."""
+        c = self.config
+        start = self.from_attributes(self.attributes)
+        if c.table:
+            known: Tensor = self.road_gnn.table
+            if self.training and c.table_dropout > 0:
+                known = known * (torch.rand(1, device=known.device) >= c.table_dropout)
+            start = start + known
+        roads: Roads = self.road_gnn(start)
+        return roads
+
+    def encode(self, inputs: Inputs, roads: Roads) -> Memory:
+        """Return the encoded fixes."""
+        c = self.config
+        x = point_features(roads, inputs.nearby, inputs.fix_minute, eta_m=c.eta_m, gamma_m=c.gamma_m)
+        place = torch.cat([inputs.fix_xy, inputs.fix_time[..., None] / 64], dim=-1)
+        x = self.point(torch.cat([x, place.to(x.dtype)], dim=-1))
+        x = self.dropout(x + positions(x.shape[1], c.d, x))
+        return Memory(self.encoder(x, inputs.fix_time, inputs.fix_mask), inputs.fix_time, inputs.fix_mask)
+
+    def scores(self, inputs: ParallelInputs, roads: Roads) -> tuple[Chain, Tensor]:
+        """Return the chain of a batch, and the ratios of all candidates [B, n, C]."""
+        memory = self.encode(inputs.plain, roads)
+        states = self.steps(memory, inputs.previous, inputs.following, inputs.facts, inputs.step_mask)
+        static = inputs.list_static
+        moving, guess = moving_features(inputs)
+        if not self.config.geometry:
+            static, moving = torch.zeros_like(static), torch.zeros_like(moving)
+        middle = minute_of_lists(inputs)
+        x = roads.at(inputs.list_segment, middle[..., None].expand_as(inputs.list_segment))
+        score, ratio = self.scorer(states, x, inputs.slot, static, moving, guess)
+        unary = score.float().masked_fill(~rows(inputs.list_exists, inputs.slot), NO)
+        pair, which = self._transitions(inputs)
+        return Chain(unary, pair, which, inputs.step_mask), ratio
+
+    def _transitions(self, inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
+        """Return three matrices for each gap (inside it, into it, out of it) and which of them each move takes."""
+        segment = inputs.list_segment
+        fixes, lists = inputs.fix_mask.shape[1], segment.shape[1]
+        g = torch.arange(fixes, device=segment.device)
+        inside = torch.zeros_like(inputs.fix_mask)
+        inside[:, :-1] = inputs.fix_step[:, 1:] - inputs.fix_step[:, :-1] > 1  # else the way leads from fix to fix
+        into = torch.where(inside, 2 * g + 1, 2 * g + 2)
+        source = torch.stack([2 * g + 1, 2 * g, 2 * g + 1], dim=-1).flatten().clamp(max=lists - 1)
+        source = source.expand(len(segment), -1)
+        target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
+        target = target.clamp(max=lists - 1)
+        a, b = rows(segment, source)[..., :, None], rows(segment, target)[..., None, :]  # [B, P, C, 1], [B, P, 1, C]
+        cost = self.cost[segment] / self._step_s
+        is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
+        ratio = inputs.list_clock[..., 7]
+        rest = rows(torch.where(is_fix, (1 - ratio) * cost, cost), source)[..., :, None]
+        enter = rows(torch.where(is_fix, ratio * cost, cost), target)[..., None, :]
+        same = a == b
+        between = inputs.way.float() / (100 * self._step_s)
+        # Driven whole, a segment counts once where a vehicle stays on it.
+        whole = torch.where(same, torch.minimum(rest, enter), rest + enter + between)
+        pair = self.ways(torch.arange(3, device=a.device).repeat(fixes), between, whole, between >= 0, same)
+        here, there = inputs.slot[:, :-1], inputs.slot[:, 1:]
+        kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
+        return pair, 3 * (here // 2) + kind
+
+    def loss(self, inputs: ParallelInputs) -> Losses:
+        """Return the losses of a batch."""
+        chain, ratio = self.scores(inputs, self.roads())
+        is_truth = rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None]
+        is_truth &= rows(inputs.list_exists, inputs.slot) & inputs.step_mask[..., None]
+        known = is_truth.any(-1)
+        truth = torch.where(known, is_truth.int().argmax(-1), -1)
+        count = known.sum().clamp_min(1)
+        if self.config.chain:
+            segment = negative_log_likelihood(chain, truth).sum() / count
+        else:
+            target = truth.flatten()
+            miss = functional.cross_entropy(chain.unary.flatten(0, 1), target, ignore_index=-1, reduction="sum")
+            segment = miss / count
+        off = ratio.gather(-1, truth.clamp_min(0)[..., None]).squeeze(-1) - inputs.ratio
+        along = (off**2 * known).sum() / count
+        return Losses(segment + self.config.ratio_weight * along, segment.detach(), along.detach())
+
+    @torch.no_grad()
+    def decode(self, inputs: ParallelInputs, choices: int | None = None) -> Decoded:
+        """Return a candidate of each step and its probability, or so many of the most probable ones.
+
+        What can be driven plays no part here.
+        """
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        share = torch.softmax(chain.unary, dim=-1) if self.config.decode == "greedy" else marginals(chain)
+        if choices is None and self.config.decode == "viterbi":
+            place = viterbi(chain)[0][..., None]
+        else:
+            place = share.topk(min(choices or 1, share.shape[-1]), dim=-1).indices
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
+        exists = rows(inputs.list_exists, inputs.slot).gather(-1, place)
+        chance = share.gather(-1, place).clamp(1e-9, 1).log()
+        out = Decoded(segment.masked_fill(~exists, -1), ratio.gather(-1, place).float(), chance)
+        return out if choices is not None else Decoded(*(part.squeeze(-1) for part in out))
+
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the position at every step, with its probability."""
+        return self.drive(batch)[0] if self.config.decode == "drivable" else super().recover(batch)
+
+    def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
+        """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n].
+
+        Of all such trips it is the one of which most steps can be expected to be right.
+        """
+        choices = self.best(batch, CHOICES)
+        driven = self._driver.drive(batch, choices, choices.log_prob.exp())
+        answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
+        broken = torch.zeros_like(batch.step_mask, device="cpu")
+        broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
+        return self._calibrated(batch, answer), broken
+
+    @torch.no_grad()
+    def alternatives(self, batch: Batch, k: int, *, draws: int = 256) -> Alternatives:
+        """Return the k most likely routes of each trip with their probabilities, each driven as it is most likely.
+
+        Parameters
+        ----------
+        batch
+            The trips.
+        k
+            How many routes; fewer where the draws show no more.
+        draws
+            Paths drawn from the chain of each trip, always with the same random numbers.
+        """
+        self.eval()
+        inputs = self.inputs(batch).to(self.device)
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        n, c = chain.unary.shape[1:]
+        uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
+        paths, score = draw_paths(chain, uniform)
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, paths.mT)  # [B, n, draws]
+        mask = batch.step_mask.cpu().numpy()
+        keys = route_keys(self._driver.router, segment.mT.cpu().numpy(), mask, TOP_SPEED_MPS * batch.step_s)
+        best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
+        chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(self.device)
+        place = paths.mT.gather(-1, chosen.clamp_min(0))
+        found = segment.gather(-1, chosen.clamp_min(0)).masked_fill(chosen < 0, -1)
+        trips = Choices(found, ratio.gather(-1, place).float(), torch.zeros_like(found, dtype=torch.float32))
+        parts = []
+        for j in range(k):
+            driven = self._driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)))
+            parts.append(as_recovered(batch, driven.segment.astype(np.int32), driven.ratio))
+        return Alternatives(
+            torch.stack([part.segment for part in parts], dim=1),
+            torch.stack([part.ratio for part in parts], dim=1),
+            torch.from_numpy(share).float(),
+        )
+
+    def state(self) -> Arrays:
+        """Return the weights and what past trips taught."""
+        past = self._past
+        parts = {
+            "step_s": {"": np.array([self._step_s])},
+            "pace": {"": past.pace},
+            "links.": past.links._asdict(),
+            "pairs.": pairs_state(past.pairs),
+            "passing.": passing_state(past.passing),
+        }
+        taught = {PAST + part + name: array for part, arrays in parts.items() for name, array in arrays.items()}
+        return super().state() | taught
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what :meth:`state` returned."""
+
+        def part(begin: str, names: Iterable[str]) -> dict[str, Any]:
+            return {name: state[f"{PAST}{begin}.{name}"] for name in names}
+
+        super().restore({name: array for name, array in state.items() if not name.startswith(PAST)})
+        past = Past(
+            Links(**part("links", Links._fields)),
+            state[PAST + "pace"].astype(np.float64),
+            Pairs(**part("pairs", Pairs._fields)),
+            restored_passing(part("passing", passing_state(self._past.passing))),
+        )
+        self._use(past, int(state[PAST + "step_s"][0]))

@@ -1,0 +1,221 @@
+"""The parallel decoder: a state for every step at once, and scores of the candidates of each step.
+
+    q_i  = W [H_prev(i) || H_next(i)] + F(facts_i) + PE(i)          a query from the fixes before and after step i
+    blocks:  q += TedAttn(q, H; t);  q += SelfAttn(q over the steps);  q += FFN(q)
+    s(i, e) = a_i . b_e + MLP(static(i's list, e) + moving(i, e) + U q_i + V X(e))          score of candidate e
+    r(i, e) = sigmoid(logit(guess(i, e)) + MLP([q_i || X(e) || moving(i, e)]))              position along it
+
+Nothing here loops over steps, and nothing touches more segments than there are candidates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tedtrajrec.nn.tedformer import positions
+from tedtrajrec.nn.time_attention import Activation, Kind, TimeAttention
+
+
+class StepBlock(nn.Module):
+    """One layer: time-aware attention to the fixes, plain attention among the steps, feed-forward; pre-norm."""
+
+    def __init__(
+        self, d: int, heads: int, width: int, *, kind: Kind, activation: Activation, among: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(3))
+        self.to_fixes = TimeAttention(d, heads, kind=kind, activation=activation, dropout=dropout)
+        self.among = nn.Linear(d, 3 * d) if among else None
+        self.out = nn.Linear(d, d) if among else None
+        self.feed = nn.Sequential(nn.Linear(d, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, d))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, step_time: Tensor, step_mask: Tensor, memory: Memory) -> Tensor:
+        """Return the states [B, n, d] after this layer."""
+        evolved = self.to_fixes.evolve(memory.states, memory.time, step_time, memory.mask)
+        read = self.to_fixes.attend(self.norms[0](x).transpose(0, 1), evolved).transpose(0, 1)
+        x = x + self.dropout(read)
+        if self.among is not None and self.out is not None:
+            b, n, d = x.shape
+            q, k, v = self.among(self.norms[1](x)).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+            heard = functional.scaled_dot_product_attention(q, k, v, attn_mask=step_mask[:, None, None, :])
+            x = x + self.dropout(self.out(heard.transpose(1, 2).reshape(b, n, d)))
+        out: Tensor = x + self.dropout(self.feed(self.norms[2](x)))
+        return out
+
+
+class Memory(NamedTuple):
+    """The fixes of a batch as an encoder sees them."""
+
+    states: Tensor  # [B, m, d]
+    time: Tensor  # [B, m] in steps
+    mask: Tensor  # [B, m]
+
+
+class StepStates(nn.Module):
+    """States of all steps from the fixes.
+
+    Parameters
+    ----------
+    d, heads, width, layers
+        Sizes.
+    facts
+        Number of plain facts about a step.
+    among
+        Whether steps attend to each other.
+    kind, activation, dropout
+        Of the attention to the fixes.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        width: int,
+        layers: int,
+        facts: int,
+        *,
+        among: bool = True,
+        kind: Kind = "ted",
+        activation: Activation = "lecun",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.around = nn.Linear(2 * d, d)
+        self.facts = nn.Sequential(nn.Linear(facts, d), nn.GELU(), nn.Linear(d, d))
+        self.blocks = nn.ModuleList(
+            StepBlock(d, heads, width, kind=kind, activation=activation, among=among, dropout=dropout)
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(d)
+
+    def forward(self, memory: Memory, previous: Tensor, following: Tensor, facts: Tensor, step_mask: Tensor) -> Tensor:
+        """Return the states [B, n, d].
+
+        Parameters
+        ----------
+        memory
+            The fixes.
+        previous, following
+            The fix at or before each step, and that at or after it [B, n].
+        facts
+            [B, n, facts].
+        step_mask
+            [B, n].
+        """
+        d = memory.states.shape[-1]
+        pair = torch.cat([rows(memory.states, previous), rows(memory.states, following)], dim=-1)
+        n = facts.shape[1]
+        x = self.around(pair) + self.facts(facts) + positions(n, d, pair)
+        time = torch.arange(n, device=x.device, dtype=memory.time.dtype).expand(len(x), n)
+        for block in self.blocks:
+            x = block(x, time, step_mask, memory)
+        out: Tensor = self.norm(x)
+        return out
+
+
+class CandidateScorer(nn.Module):
+    """Scores and positions of the candidates of each step.
+
+    Parameters
+    ----------
+    d, hidden
+        Width of states, and of the network that looks at features.
+    static, moving
+        Number of features of a candidate that are the same at all steps of its list, and of those that are not.
+    dropout
+        Of the features' network.
+    """
+
+    def __init__(self, d: int, hidden: int, static: int, moving: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.from_static = nn.Linear(static, hidden)
+        self.from_moving = nn.Linear(moving, hidden, bias=False)
+        self.from_state = nn.Linear(d, hidden, bias=False)
+        self.from_road = nn.Linear(d, hidden, bias=False)
+        self.mix = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Dropout(dropout))
+        self.score = nn.Linear(hidden, 1)
+        self.shift = nn.Linear(hidden, 1)
+        self.key = nn.Linear(d, d)
+        self.scale = d**-0.5
+
+    def forward(
+        self, states: Tensor, roads: Tensor, slot: Tensor, static: Tensor, moving: Tensor, guess: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return scores and ratios of the candidates of each step [B, n, C].
+
+        Parameters
+        ----------
+        states
+            [B, n, d].
+        roads
+            X of the candidates of each list [B, J, C, d].
+        slot
+            The list of each step [B, n].
+        static
+            Features of candidates [B, J, C, .].
+        moving, guess
+            Features of candidates at steps [B, n, C, .], and their position as geometry has it [B, n, C], 0 to 1.
+        """
+        b, n, _ = states.shape
+        j, c = roads.shape[1:3]
+        products = states @ self.key(roads).flatten(1, 2).transpose(1, 2) * self.scale  # [B, n, J x C]
+        own = slot[:, :, None, None].expand(b, n, 1, c)
+        identity = products.view(b, n, j, c).gather(2, own).squeeze(2)
+        still = rows(self.from_static(static) + self.from_road(roads), slot)  # [B, n, C, hidden]
+        mixed = self.mix(still + self.from_moving(moving) + self.from_state(states)[:, :, None])
+        logit = torch.logit(guess.clamp(0.02, 0.98)) + self.shift(mixed).squeeze(-1)
+        return identity + self.score(mixed).squeeze(-1), torch.sigmoid(logit)
+
+
+class TransitionScorer(nn.Module):
+    """Scores of going from one candidate to another within a step.
+
+    With u the steps that the way between the two takes, and v those with both segments driven whole, a vehicle at its
+    usual pace takes one step if u <= 1 <= v. Weights of how far that fails are learned, others for each kind of move,
+
+        T = w0 + w1 (u - 1/2)+ + w2 (u - 1)+ + w3 (1 - v)+ + w4 (2 - v)+,
+
+    and likewise for staying on a segment, where u is 0. Where there is no way, T is that of a break.
+
+    Parameters
+    ----------
+    kinds
+        Number of kinds of moves.
+    """
+
+    def __init__(self, kinds: int) -> None:
+        super().__init__()
+        self.go = nn.Parameter(torch.tensor([0.0, -1.0, -2.0, -1.0, 0.0]).repeat(kinds, 1))
+        self.stay = nn.Parameter(torch.tensor([0.0, 0.0, 0.0, -1.0, 0.0]).repeat(kinds, 1))
+        self.break_score = nn.Parameter(torch.tensor([-8.0]))
+
+    def forward(self, kind: Tensor, between: Tensor, whole: Tensor, possible: Tensor, same: Tensor) -> Tensor:
+        """Return the scores [B, P, C, C].
+
+        Parameters
+        ----------
+        kind
+            [P].
+        between, whole
+            u and v [B, P, C, C], in steps.
+        possible, same
+            Where there is a way, and where both are the same segment.
+        """
+        go, stay = (weights[kind][:, :, None, None] for weights in (self.go, self.stay))  # [P, 5, 1, 1]
+        near, nearer = functional.relu(1 - whole), functional.relu(2 - whole)
+        far, farther = functional.relu(between - 0.5), functional.relu(between - 1)
+        moved = go[:, 0] + go[:, 1] * far + go[:, 2] * farther + go[:, 3] * near + go[:, 4] * nearer
+        stayed = stay[:, 0] + stay[:, 3] * near + stay[:, 4] * nearer
+        return torch.where(same, stayed, torch.where(possible, moved, self.break_score))
+
+
+def rows(values: Tensor, which: Tensor) -> Tensor:
+    """Return values [B, k, ...] at rows [B, n] of each trip: [B, n, ...]."""
+    index = which.view(*which.shape, *[1] * (values.ndim - 2)).expand(*which.shape, *values.shape[2:])
+    return values.gather(1, index)

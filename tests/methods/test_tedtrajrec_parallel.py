@@ -1,0 +1,283 @@
+"""The parallel method as a whole: it learns, its answers can be driven, and its probabilities are probabilities."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from tedtrajrec.data.batch import Batch, make_batch
+from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
+from tedtrajrec.data.sampling import draw_observed
+from tedtrajrec.errors import InputError
+from tedtrajrec.methods.calibration import Calibration
+from tedtrajrec.methods.parallel_inputs import ParallelInputs
+from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.network.near import near_table
+from tedtrajrec.network.synthetic import synthetic_city
+from tedtrajrec.nn.parallel_decoder import rows
+from tedtrajrec.trips.simulate import simulate_trips
+from tests.evaluation.drive_checker import ScipyGaps, check_trip
+
+TINY = ParallelConfig(
+    d=16, heads=2, width=16, hidden=16, encoder_layers=1, step_layers=1, road_layers=1, most=32, dropout=0.0
+)
+STEP_S = 15
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    city = synthetic_city(size="small")
+    trips = simulate_trips(city, trips=90, step_s=STEP_S, seed=5, workers=1)
+    order = np.argsort(trips.lengths, kind="stable")
+    parts = {"train": order[:40], "valid": order[40:46], "test": order[46:54]}
+    splits = {name: shards_of(trips.select(which)) for name, which in parts.items()}
+    path = tmp_path_factory.mktemp("parallel") / "dataset"
+    return write_dataset(path, city, splits, step_s=STEP_S, time_zone="Europe/Berlin")
+
+
+def made(dataset: Dataset, config: ParallelConfig = TINY) -> TedTrajRecParallel:
+    torch.manual_seed(1)
+    method = TedTrajRecParallel(dataset.network, config)
+    method.precompute(dataset)
+    return method
+
+
+def batch_of(dataset: Dataset, split: Any, which: list[int] | None = None) -> Batch:
+    trips = dataset.split(split).trips(None if which is None else np.array(which))
+    batch = make_batch(
+        trips, draw_observed(trips, "1/8", seed=2), dataset.network, step_s=STEP_S, time_zone="Europe/Berlin"
+    )
+    number = np.arange(len(batch)) if which is None else np.array(which)
+    return dataclasses.replace(batch, number=torch.from_numpy(number))
+
+
+def training_inputs(method: TedTrajRecParallel, batch: Batch) -> ParallelInputs:
+    return method.inputs(batch, torch.zeros_like(batch.step_mask))
+
+
+def trained(method: TedTrajRecParallel, batch: Batch, steps: int) -> list[float]:
+    inputs = training_inputs(method, batch)
+    optimizer = torch.optim.Adam(method.parameters(), lr=0.02)
+    losses = []
+    method.train()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = method.loss(inputs).total
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    method.eval()
+    return losses
+
+
+@pytest.fixture(scope="module")
+def method(dataset: Dataset) -> TedTrajRecParallel:
+    """Trained a little with all training trips."""
+    out = made(dataset)
+    trained(out, batch_of(dataset, "train"), 30)
+    return out
+
+
+def test_overfits_eight_trips(dataset: Dataset) -> None:
+    method = made(dataset)
+    batch = batch_of(dataset, "train", [0, 5, 10, 15, 20, 25, 30, 35])
+    inputs = training_inputs(method, batch)
+    before = method.loss(inputs)
+    trained(method, batch, 80)
+    after = method.loss(inputs)
+    exists = rows(inputs.list_exists, inputs.slot)
+    listed = exists & (rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None])
+    known = listed.any(-1)
+    assert known[batch.step_mask].float().mean() > 0.7  # else there is little to learn
+    assert after.segment < 0.1 * before.segment
+    assert after.ratio < 0.7 * before.ratio
+    found = method.decode(inputs)
+    assert torch.equal(found.segment[known], batch.segment[known])
+
+
+def test_answers_can_be_driven(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    gaps = ScipyGaps(dataset.network)
+    for split in ("test", "valid"):
+        batch = batch_of(dataset, split)
+        answer, broken = method.drive(batch)
+        assert not broken.any()
+        for one, other in zip(answer, method.recover(batch), strict=True):
+            assert torch.equal(one[batch.step_mask], other[batch.step_mask])
+        fixes = batch.fixes(dataset.network)
+        for i in range(len(batch)):
+            n = int(batch.step_mask[i].sum())
+            seen: list[tuple[float, float] | None] = [None] * n
+            for k, step in enumerate(batch.fix_step[i][batch.fix_mask[i]].tolist()):
+                row = fixes.offsets[i] + k
+                seen[step] = (float(fixes.lon[row]), float(fixes.lat[row]))
+            verdict = check_trip(
+                dataset.network, gaps, answer.segment[i, :n].tolist(), answer.ratio[i, :n].tolist(), seen,
+                step_s=STEP_S, top_speed_mps=40.0,
+            )  # fmt: skip
+            assert verdict.drivable, verdict
+            assert verdict.moves == n - 1
+
+
+def test_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(dataset, "test")
+    choices = method.best(batch, 12)
+    last = int(batch.step_mask[0].sum()) - 1
+    segment = choices.segment.clone()
+    segment[...] = segment[:, :1, :1]  # all steps on the segment of the first, but for one that is far away from it
+    metres, _ = near_table(dataset.network, 600.0).lookup(int(segment[0, 0, 0]), np.arange(len(dataset.network)))
+    segment[0, last] = int(np.argmax(np.isinf(metres)))
+    monkeypatch.setattr(method, "best", lambda _batch, _k: choices._replace(segment=segment))
+    answer, broken = method.drive(batch)
+    assert broken[0].nonzero()[:, 0].tolist() == [last]
+    assert not broken[1:].any()
+    assert answer.segment[0, last] == segment[0, last, 0]
+
+
+def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "test")
+    inputs = method.inputs(batch)
+    more = inputs.rounded(fixes=7, steps=13)
+    assert more.step_mask.shape[1] % 13 == more.fix_mask.shape[1] % 7 == 0
+    n = inputs.step_mask.shape[1]
+    for one, other in zip(method.decode(inputs, 8), method.decode(more, 8), strict=True):
+        mask = batch.step_mask
+        torch.testing.assert_close(one[mask], other[:, :n][mask], rtol=1e-4, atol=1e-4)
+    few = [4, 2]
+    apart = batch_of(dataset, "test", few)
+    width = apart.step_mask.shape[1]
+    for one, other in zip(method.alternatives(batch, 3), method.alternatives(apart, 3), strict=True):
+        among = one[few] if one.ndim == 2 else one[few, :, :width]
+        torch.testing.assert_close(among, other, rtol=0, atol=1e-4)
+
+
+def test_probabilities_are_those_of_the_candidates(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "test")
+    everything = method.best(batch, TINY.most)
+    share = everything.log_prob.exp()[batch.step_mask]
+    torch.testing.assert_close(share.sum(-1), torch.ones(len(share)), rtol=0, atol=1e-4)
+    assert (share[:, 1:] <= share[:, :-1]).all()
+    found = method.recover(batch)
+    same = everything.segment == found.segment[..., None]
+    assert (same.sum(-1)[batch.step_mask] >= 1).all()
+    chance = (everything.log_prob.exp() * same).amax(-1)
+    torch.testing.assert_close(found.log_prob.exp()[batch.step_mask], chance[batch.step_mask], rtol=1e-3, atol=1e-5)
+
+
+def test_readings_of_the_chain(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "test")
+    mask = batch.step_mask
+    config, found = method.config, {}
+    for decode in ("drivable", "viterbi", "marginal", "greedy"):
+        method.config = dataclasses.replace(config, decode=decode)
+        found[decode] = method.recover(batch)
+    method.config = config
+    inputs = method.inputs(batch)
+    chain, _ = method.scores(inputs, method.roads())
+    segment = rows(inputs.list_segment, inputs.slot)
+    best = chain.unary.detach().argmax(-1, keepdim=True)
+    assert torch.equal(found["greedy"].segment[mask], segment.gather(-1, best)[mask][:, 0])
+    sure = {name: answer.log_prob[mask].exp().mean() for name, answer in found.items()}
+    assert sure["marginal"] >= max(sure["viterbi"], sure["drivable"])
+    assert torch.equal(found["marginal"].segment[mask], method.best(batch, 1).segment[mask][:, 0])
+
+
+def test_alternatives_are_different_routes(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "test")
+    found = method.alternatives(batch, 4)
+    b, n = batch.step_mask.shape
+    assert found.segment.shape == found.ratio.shape == (b, 4, n)
+    assert (found.probability[:, 0] > 0).all()
+    assert (found.probability.diff(dim=1) <= 0).all()
+    assert (found.probability.sum(1) <= 1 + 1e-6).all()
+    exists = found.probability > 0
+    there = exists[..., None] & batch.step_mask[:, None]
+    assert torch.equal(found.segment >= 0, there)
+    assert ((found.ratio >= 0) & (found.ratio <= 1)).all()
+    for i in range(b):
+        trips = {tuple(found.segment[i, j].tolist()) for j in range(4) if exists[i, j]}
+        assert len(trips) == int(exists[i].sum())
+    everything = method.alternatives(batch, 64, draws=64)
+    torch.testing.assert_close(everything.probability.sum(1), torch.ones(b))
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [{"geometry": False}, {"among": False}, {"chain": False}, {"table": False}, {"decode": "greedy"}, {"gnn": "none"}],
+    ids=str,
+)
+def test_what_can_be_left_out_trains(dataset: Dataset, switch: dict[str, Any]) -> None:
+    method = made(dataset, dataclasses.replace(TINY, **switch))
+    batch = batch_of(dataset, "train", [1, 2, 3, 4])
+    losses = trained(method, batch, 8)
+    assert losses[-1] < losses[0]
+    found = method.recover(batch)
+    assert torch.isfinite(found.log_prob[batch.step_mask]).all()
+    assert (found.segment[batch.step_mask] >= 0).all()
+
+
+def test_without_geometry_features_do_not_matter(dataset: Dataset) -> None:
+    method = made(dataset, dataclasses.replace(TINY, geometry=False)).eval()
+    inputs = method.inputs(batch_of(dataset, "test"))
+    other = inputs._replace(list_static=inputs.list_static + 1, votes=inputs.votes + 1)
+    for one, two in zip(method.scores(inputs, method.roads())[0], method.scores(other, method.roads())[0], strict=True):
+        assert torch.equal(one, two)
+
+
+def test_the_table_of_segments_is_left_out_in_training(dataset: Dataset) -> None:
+    method = made(dataset, dataclasses.replace(TINY, table_dropout=1.0))
+    states = []
+    for _ in range(2):
+        with torch.no_grad():
+            states.append((method.train().roads().static, method.eval().roads().static))
+            method.road_gnn.table.add_(torch.randn_like(method.road_gnn.table))
+    assert torch.equal(states[0][0], states[1][0])
+    assert not torch.equal(states[0][1], states[1][1])
+
+
+def test_training_trips_are_left_out_of_the_past(method: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "train", [1, 2])
+    kept, left_out = method.inputs(batch), training_inputs(method, batch)
+    assert torch.equal(kept.list_segment[:, 0], left_out.list_segment[:, 0])
+    assert kept.list_static.sum() > left_out.list_static.sum()  # its own drives count as votes
+
+
+def test_saved_with_its_calibration(method: TedTrajRecParallel, dataset: Dataset, tmp_path: Path) -> None:
+    batch = batch_of(dataset, "test")
+    plain = method.recover(batch)
+    method.calibration = Calibration([[0.0, 1.0], [0.0, 1.0]], [[0.1, 0.5], [0.2, 0.9]])
+    method.save(tmp_path)
+    found = method.recover(batch)
+    method.calibration = None
+    loaded = TedTrajRecParallel.load(tmp_path, dataset.network)
+    for one, other in zip(found, loaded.recover(batch), strict=True):
+        assert torch.equal(one[batch.step_mask], other[batch.step_mask])
+    assert torch.equal(found.segment, plain.segment)
+    said = plain.log_prob.exp()
+    expected = torch.where(batch.observed, 0.2 + 0.7 * said, 0.1 + 0.4 * said)
+    torch.testing.assert_close(found.log_prob.exp()[batch.step_mask], expected[batch.step_mask])
+
+
+def test_what_does_not_fit_is_told(method: TedTrajRecParallel, dataset: Dataset, tmp_path: Path) -> None:
+    method.save(tmp_path)
+    file = tmp_path / "model.safetensors"
+    whole = load_file(file)
+    for name in ("past.pace", "past.links.source", "past.passing.enter", "scorer.score.weight"):
+        save_file({key: array for key, array in whole.items() if key != name}, file)
+        with pytest.raises(InputError, match="does not hold the tables"):
+            TedTrajRecParallel.load(tmp_path, dataset.network)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"d": 10, "heads": 4}, "do not divide"), ({"most": 0}, "most must be"), ({"step_layers": -1}, "fewer than 0"),
+     ({"table_dropout": 1.5}, "0 to 1"), ({"margin": 0.0}, "margin must be")],
+)  # fmt: skip
+def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ParallelConfig(**settings)
