@@ -18,7 +18,7 @@ def list_methods() -> None:
     from tedtrajrec.methods.registry import describe_methods
 
     for name, line in describe_methods().items():
-        typer.echo(f"{name:<14}{line}")
+        typer.echo(f"{name:<21}{line}")
 
 
 @app.command()

@@ -104,19 +104,21 @@ class Driver:
             rows = some[todo]
             exists = likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin
             exists &= likely[rows] > -np.inf
-            seg = np.where(exists, segment[rows], -1)
+            k = 1 + int(np.nonzero(exists.any(axis=0))[0].max(initial=0))  # behind these, none counts
+            exists = exists[:, :k]
+            seg = np.where(exists, segment[rows, :k], -1)
             length = np.where(exists, self.network.length_m[seg], 0.0)
             starts = np.diff(trip[todo], prepend=-1) != 0
             gap = _gaps(self._table(batch.step_s), seg, starts)
             lattice = Lattice(
-                score=np.where(exists, value[rows], -np.inf).astype(np.float64),
+                score=np.where(exists, value[rows, :k], -np.inf).astype(np.float64),
                 segment=seg,
                 length_m=length,
-                lowest_m=lowest[rows] * length,
-                highest_m=highest[rows] * length,
+                lowest_m=lowest[rows, :k] * length,
+                highest_m=highest[rows, :k] * length,
                 reach_m=reach_m[todo],
                 gap_m=gap,
-                move=-_metres(seg, ratio[rows] * length, length, gap) / np.float32(self.scale_m),
+                move=self._moves(seg, ratio[rows, :k] * length, length, gap),
             )
             choice[todo], broken[todo] = drivable_paths(np.append(np.flatnonzero(starts), len(todo)), lattice)
             todo = np.flatnonzero(np.isin(trip, trip[broken]))
@@ -142,6 +144,12 @@ class Driver:
             gap_m=way,
         )
         return out
+
+    def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
+        """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
+        if np.isinf(self.scale_m):
+            return np.zeros_like(gap)
+        return -_metres(segment, at_m, length, gap) / np.float32(self.scale_m)
 
     def _table(self, step_s: float) -> NearTable:
         """Return what can be reached in a step."""

@@ -283,7 +283,8 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         draws
             Paths drawn from the chain of each trip, always with the same random numbers.
         """
-        self.eval()
+        if self.training:
+            self.eval()
         inputs = self.inputs(batch).to(self.device)
         chain, ratio = self.scores(inputs, self._kept_roads())
         n, c = chain.unary.shape[1:]
