@@ -14,8 +14,8 @@ from tedtrajrec.methods.lattices.history import (
     TRIPS,
     History,
     between,
+    count_visits,
     joining,
-    visits_of,
 )
 from tedtrajrec.methods.past.pairs import learn_pairs, own_pairs
 from tedtrajrec.methods.past.passed import Ends
@@ -56,9 +56,9 @@ def spread(took: float, deviations: float, trips: int) -> float:
 
 
 def told(past: History, trip: int, ends: Ends, fix: int, later: bool, segments: list[int]) -> np.ndarray:
-    out = np.full((len(segments), 3), np.nan)
+    out = np.full((len(segments), 4), np.nan)
     between(past, trip, ends, fix, later, COST, np.array(segments, np.int32), out)
-    return out
+    return out[:, [TRIPS, MEAN_S, SD_S]]
 
 
 def test_trips_from_the_earlier_fix() -> None:
@@ -91,7 +91,11 @@ def test_a_trip_left_out_of_the_ways() -> None:
     assert out[0, :2] == pytest.approx([0.5 + 0.5, (25 + 20) / 2])
     out = told(past, 0, two_fixes(), 0, False, [1])
     assert out[0, :2] == pytest.approx([1, 30])
-    assert (visits_of(history(), 0, 1), visits_of(past, 0, 1), visits_of(past, 0, 2)) == (3, 2, 2)
+    visits = np.zeros(2)
+    count_visits(history(), 0, np.array([1, 2], np.int32), visits)
+    assert visits.tolist() == [3, 2]
+    count_visits(past, 0, np.array([1, 2], np.int32), visits)
+    assert visits.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("left_out", [False, True])

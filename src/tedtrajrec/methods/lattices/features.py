@@ -14,7 +14,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.lattices.history import ALL, FITTING, MEAN_S, SD_S, TRIPS, History, between, joining, visits_of
+from tedtrajrec.methods.lattices.history import (
+    ALL,
+    FITTING,
+    MEAN_S,
+    SD_S,
+    TRIPS,
+    History,
+    between,
+    count_visits,
+    joining,
+)
 from tedtrajrec.methods.past.passed import Asked, Ends, Passed
 from tedtrajrec.network.reach import Reached
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -94,7 +104,7 @@ class Roads(NamedTuple):
     """Segments as numbers."""
 
     cost: Floats  # [S] seconds to drive it whole
-    length: Floats  # [S] metres
+    log_length: Reals  # [S] log(length / 100 m + .05)
     speed: Reals  # [S] metres a second, free flow
     direction: Floats  # [S, 2] from start to end, of length 1
 
@@ -122,7 +132,7 @@ def roads_of(network: RoadNetwork, cost: Floats) -> Roads:
     x, y = network.plane.to_xy(network.node_lon, network.node_lat)
     way = np.stack([x[network.seg_to] - x[network.seg_from], y[network.seg_to] - y[network.seg_from]], axis=1)
     direction = way / np.maximum(np.hypot(*way.T), 1e-6)[:, None]
-    return Roads(cost, network.length_m, network.speed_mps, direction)
+    return Roads(cost, np.log(network.length_m / 100 + 0.05).astype(np.float32), network.speed_mps, direction)
 
 
 def empty_lists(n_trips: int, n_lists: int, most: int) -> Lists:
@@ -163,96 +173,103 @@ def describe_gaps(
         The lists.
     """
     most = out.segment.shape[2]
-    came, goes = np.empty((most, 3)), np.empty((most, 3))
+    came, goes, visits = np.empty((most, 4)), np.empty((most, 4)), np.empty(most)
     for trip in range(low, high):
         for g in range(asked.gap[trip], asked.gap[trip + 1]):
             i = g - asked.gap[trip]
             fix, place = asked.fix[trip] + i, 2 * i + 1
-            first, n = reached.offset[g], reached.offset[g + 1] - reached.offset[g]
-            segment = reached.segment[first : first + n]
+            segment = reached.segment[reached.offset[g] : reached.offset[g + 1]]
+            static, clock = out.static[trip, place], out.clock[trip, place]
             between(history, trip, ends, fix, False, roads.cost, segment, came)
             between(history, trip, ends, fix + 1, True, roads.cost, segment, goes)
-            best = np.inf
+            count_visits(history, trip, segment, visits)
+            _describe_ways(roads, reached, g, asked.seconds[g], static, clock)
+            _describe_history(came, goes, visits, len(segment), static, clock)
+            n = _describe_more(roads, passed, g, asked.seconds[g], len(segment), static, clock)
+            evidence = np.log(passed.evidence[g] + RARE) / 4
             for c in range(n):
-                way = reached.before_s[first + c] + roads.cost[segment[c]] + reached.after_s[first + c]
-                best = min(best, max(way, 1.0))
-            for c in range(n):
-                visits = visits_of(history, trip, segment[c])
-                static, clock = out.static[trip, place, c], out.clock[trip, place, c]
-                _describe_way(roads, reached, first + c, asked.seconds[g], best, static, clock)
-                _describe_history(came[c], goes[c], visits, static, clock)
-                static[GapColumn.EVIDENCE] = np.log(passed.evidence[g] + RARE) / 4
-                out.segment[trip, place, c], out.exists[trip, place, c] = segment[c], True
-            for k in range(passed.more.shape[1]):
-                if passed.more[g, k] < 0:
-                    break
-                static, clock = out.static[trip, place, n], out.clock[trip, place, n]
-                _describe_more(roads, passed, g, k, asked.seconds[g], static, clock)
-                static[GapColumn.EVIDENCE] = np.log(passed.evidence[g] + RARE) / 4
-                out.segment[trip, place, n], out.exists[trip, place, n] = passed.more[g, k], True
-                n += 1
+                static[c, GapColumn.EVIDENCE] = evidence
+                out.segment[trip, place, c] = segment[c] if c < len(segment) else passed.more[g, c - len(segment)]
+                out.exists[trip, place, c] = True
             out.size[trip, place] = n
 
 
 @njit(cache=True, nogil=True)
-def _describe_way(
-    roads: Roads, reached: Reached, r: int, seconds: float, best: float, static: Reals, clock: Reals
+def _describe_ways(
+    roads: Roads, reached: Reached, gap: int, seconds: float, static: Reals, clock: Reals
 ) -> None:  # pragma: no cover  (compiled)
-    """Fill in what the map says of segment ``r`` of those reached."""
-    e = reached.segment[r]
-    before, whole, after = float(reached.before_s[r]), roads.cost[e], float(reached.after_s[r])
-    later = max(before + whole + after, 1.0) - best
-    static[GapColumn.IS_GAP] = 1.0
-    static[GapColumn.BEFORE] = _within(before / seconds, -1.0, 3.0)
-    static[GapColumn.AFTER] = _within(after / seconds, -1.0, 3.0)
-    static[GapColumn.WHOLE] = _within(whole / seconds, 0.0, 2.0)
-    static[GapColumn.LATER] = _within(later / 60, 0.0, 5.0)
-    static[GapColumn.LATER_SHARE] = _within(later / best, 0.0, 5.0)
-    static[GapColumn.BEST] = _within(best / seconds, 0.0, 4.0)
-    static[GapColumn.GAP] = np.log(seconds / 60)
-    static[GapColumn.LENGTH] = np.log(roads.length[e] / 100 + 0.05)
-    static[GapColumn.BEFORE_KM] = reached.before_m[r] / 1000
-    static[GapColumn.AFTER_KM] = reached.after_m[r] / 1000
-    static[GapColumn.HAS_BEFORE] = reached.reached[r] & 1
-    static[GapColumn.HAS_AFTER] = reached.reached[r] >> 1 & 1
-    static[GapColumn.OF_FIRST] = before < 0.0
-    static[GapColumn.OF_LAST] = after < 0.0
-    static[GapColumn.SPEED] = roads.speed[e] / 20
-    clock[Clock.BEFORE], clock[Clock.WHOLE], clock[Clock.AFTER] = before, whole, after
+    """Fill in what the map says of the segments that it found for a gap."""
+    first, stop = reached.offset[gap], reached.offset[gap + 1]
+    best = np.inf
+    for r in range(first, stop):
+        best = min(best, max(reached.before_s[r] + roads.cost[reached.segment[r]] + reached.after_s[r], 1.0))
+    log_seconds = np.log(seconds / 60)
+    for r in range(first, stop):
+        e, row, times = reached.segment[r], static[r - first], clock[r - first]
+        before, whole, after = float(reached.before_s[r]), roads.cost[e], float(reached.after_s[r])
+        later = max(before + whole + after, 1.0) - best
+        row[GapColumn.IS_GAP] = 1.0
+        row[GapColumn.BEFORE] = _within(before / seconds, -1.0, 3.0)
+        row[GapColumn.AFTER] = _within(after / seconds, -1.0, 3.0)
+        row[GapColumn.WHOLE] = _within(whole / seconds, 0.0, 2.0)
+        row[GapColumn.LATER] = _within(later / 60, 0.0, 5.0)
+        row[GapColumn.LATER_SHARE] = _within(later / best, 0.0, 5.0)
+        row[GapColumn.BEST] = _within(best / seconds, 0.0, 4.0)
+        row[GapColumn.GAP] = log_seconds
+        row[GapColumn.LENGTH] = roads.log_length[e]
+        row[GapColumn.BEFORE_KM] = reached.before_m[r] / 1000
+        row[GapColumn.AFTER_KM] = reached.after_m[r] / 1000
+        row[GapColumn.HAS_BEFORE] = reached.reached[r] & 1
+        row[GapColumn.HAS_AFTER] = reached.reached[r] >> 1 & 1
+        row[GapColumn.OF_FIRST] = before < 0.0
+        row[GapColumn.OF_LAST] = after < 0.0
+        row[GapColumn.SPEED] = roads.speed[e] / 20
+        times[Clock.BEFORE], times[Clock.WHOLE], times[Clock.AFTER] = before, whole, after
 
 
 @njit(cache=True, nogil=True)
 def _describe_history(
-    came: Floats, goes: Floats, visits: float, static: Reals, clock: Reals
+    came: Floats, goes: Floats, visits: Floats, n: int, static: Reals, clock: Reals
 ) -> None:  # pragma: no cover  (compiled)
-    """Fill in what pairs of past trips say of a candidate of a gap, or times as on the map."""
-    static[GapColumn.CAME], static[GapColumn.GOES] = np.log1p(came[TRIPS]), np.log1p(goes[TRIPS])
-    static[GapColumn.VISITS] = np.log1p(visits)
-    static[GapColumn.CAME_SD], static[GapColumn.GOES_SD] = came[SD_S] / 60, goes[SD_S] / 60
-    clock[Clock.ARRIVE] = came[MEAN_S] if came[TRIPS] > 0.0 else clock[Clock.BEFORE]
-    clock[Clock.LEAVE] = goes[MEAN_S] if goes[TRIPS] > 0.0 else clock[Clock.AFTER]
-    clock[Clock.ARRIVE_SD] = came[SD_S] if came[TRIPS] > 0.0 else SPREAD_S + SPREAD_SHARE * abs(clock[Clock.BEFORE])
-    clock[Clock.LEAVE_SD] = goes[SD_S] if goes[TRIPS] > 0.0 else SPREAD_S + SPREAD_SHARE * abs(clock[Clock.AFTER])
+    """Fill in what pairs of past trips say of ``n`` candidates of a gap, or times as on the map."""
+    for c in range(n):
+        row, times = static[c], clock[c]
+        row[GapColumn.CAME], row[GapColumn.GOES] = np.log(1 + came[c, TRIPS]), np.log(1 + goes[c, TRIPS])
+        row[GapColumn.VISITS] = np.log(1 + visits[c])
+        row[GapColumn.CAME_SD], row[GapColumn.GOES_SD] = came[c, SD_S] / 60, goes[c, SD_S] / 60
+        times[Clock.ARRIVE], times[Clock.LEAVE] = times[Clock.BEFORE], times[Clock.AFTER]
+        times[Clock.ARRIVE_SD] = SPREAD_S + SPREAD_SHARE * abs(times[Clock.BEFORE])
+        times[Clock.LEAVE_SD] = SPREAD_S + SPREAD_SHARE * abs(times[Clock.AFTER])
+        if came[c, TRIPS] > 0.0:
+            times[Clock.ARRIVE], times[Clock.ARRIVE_SD] = came[c, MEAN_S], came[c, SD_S]
+        if goes[c, TRIPS] > 0.0:
+            times[Clock.LEAVE], times[Clock.LEAVE_SD] = goes[c, MEAN_S], goes[c, SD_S]
 
 
 @njit(cache=True, nogil=True)
 def _describe_more(
-    roads: Roads, passed: Passed, gap: int, k: int, seconds: float, static: Reals, clock: Reals
-) -> None:  # pragma: no cover  (compiled)
-    """Fill in a segment that only past drives know, with their times."""
-    e = passed.more[gap, k]
-    weight, enter, leave = passed.stay[gap, k]
-    before, whole = enter / weight * seconds, max((leave - enter) / weight, 0.01) * seconds
-    after = seconds - before - whole
-    static[GapColumn.IS_GAP] = static[GapColumn.BEST] = 1.0
-    static[GapColumn.BEFORE], static[GapColumn.AFTER] = before / seconds, after / seconds
-    static[GapColumn.WHOLE] = whole / seconds
-    static[GapColumn.GAP] = np.log(seconds / 60)
-    static[GapColumn.LENGTH] = np.log(roads.length[e] / 100 + 0.05)
-    static[GapColumn.SPEED] = roads.speed[e] / 20
-    clock[Clock.BEFORE], clock[Clock.WHOLE], clock[Clock.AFTER] = before, whole, after
-    clock[Clock.ARRIVE], clock[Clock.LEAVE] = before, after
-    clock[Clock.ARRIVE_SD] = clock[Clock.LEAVE_SD] = SPREAD_MORE_S
+    roads: Roads, passed: Passed, gap: int, seconds: float, n: int, static: Reals, clock: Reals
+) -> int:  # pragma: no cover  (compiled)
+    """Fill in the segments that only past drives know, behind ``n`` others, and return the number of all."""
+    for k in range(passed.more.shape[1]):
+        e = passed.more[gap, k]
+        if e < 0:
+            break
+        row, times = static[n], clock[n]
+        weight, enter, leave = passed.stay[gap, k]
+        before, whole = enter / weight * seconds, max((leave - enter) / weight, 0.01) * seconds
+        after = seconds - before - whole
+        row[GapColumn.IS_GAP] = row[GapColumn.BEST] = 1.0
+        row[GapColumn.BEFORE], row[GapColumn.AFTER] = before / seconds, after / seconds
+        row[GapColumn.WHOLE] = whole / seconds
+        row[GapColumn.GAP] = np.log(seconds / 60)
+        row[GapColumn.LENGTH] = roads.log_length[e]
+        row[GapColumn.SPEED] = roads.speed[e] / 20
+        times[Clock.BEFORE], times[Clock.WHOLE], times[Clock.AFTER] = before, whole, after
+        times[Clock.ARRIVE], times[Clock.LEAVE] = before, after
+        times[Clock.ARRIVE_SD] = times[Clock.LEAVE_SD] = SPREAD_MORE_S
+        n += 1
+    return n
 
 
 @njit(cache=True, nogil=True)
@@ -269,7 +286,7 @@ def describe_fixes(
 ) -> None:  # pragma: no cover  (compiled)
     """Fill in the lists of the fixes of trips ``low`` to ``high``; see :func:`describe_gaps`."""
     most = out.segment.shape[2]
-    came, goes = np.empty((most, 2)), np.empty((most, 2))
+    came, goes, visits = np.empty((most, 2)), np.empty((most, 2)), np.empty(most)
     for trip in range(low, high):
         first, stop = asked.fix[trip], asked.fix[trip + 1]
         for f in range(first, stop):
@@ -285,12 +302,12 @@ def describe_fixes(
                 joining(history, trip, ends, f, f + 1, seconds, roads.cost, goes)
             place, offset = 2 * (f - first), ends.offset[f]
             n = ends.offset[f + 1] - offset
+            count_visits(history, trip, ends.segment[offset : offset + n], visits)
             for c in range(n):
                 e = ends.segment[offset + c]
                 way = roads.direction[e]
-                visits = np.log1p(visits_of(history, trip, e))
                 static = out.static[trip, place, c]
-                static[FixColumn.LENGTH] = np.log(roads.length[e] / 100 + 0.05)
+                static[FixColumn.LENGTH] = roads.log_length[e]
                 static[FixColumn.SPEED] = roads.speed[e] / 20
                 static[FixColumn.DISTANCE] = ends.distance_m[offset + c] / 30
                 static[FixColumn.CLOSE] = np.exp(-((ends.distance_m[offset + c] / 15) ** 2))
@@ -298,10 +315,10 @@ def describe_fixes(
                 static[FixColumn.COSINE_AFTER] = way[0] * ahead_x + way[1] * ahead_y
                 static[FixColumn.COSINE_BEFORE] = way[0] * back_x + way[1] * back_y
                 static[FixColumn.RANK] = c / 8
-                static[FixColumn.CAME], static[FixColumn.GOES] = np.log1p(came[c, ALL]), np.log1p(goes[c, ALL])
-                static[FixColumn.CAME_FITTING] = np.log1p(came[c, FITTING])
-                static[FixColumn.GOES_FITTING] = np.log1p(goes[c, FITTING])
-                static[FixColumn.VISITS] = static[FixColumn.KNOWN] = visits
+                static[FixColumn.CAME], static[FixColumn.GOES] = np.log(1 + came[c, ALL]), np.log(1 + goes[c, ALL])
+                static[FixColumn.CAME_FITTING] = np.log(1 + came[c, FITTING])
+                static[FixColumn.GOES_FITTING] = np.log(1 + goes[c, FITTING])
+                static[FixColumn.VISITS] = static[FixColumn.KNOWN] = np.log(1 + visits[c])
                 static[FixColumn.POSTERIOR] = posterior[offset + c]
                 static[FixColumn.LOG_POSTERIOR] = np.log(posterior[offset + c] + RARE) / 4
                 out.clock[trip, place, c, Clock.RATIO] = ends.ratio[offset + c]

@@ -21,7 +21,7 @@ PRIOR_TRIPS = 2.0  # with the usual spread, added to those of a pair
 USUAL_S, USUAL_SHARE = 10.0, 0.25  # the usual spread of a time: so many seconds, and this share of it
 OFF_S, OFF_SHARE = 15.0, 0.25  # the same between two fixes
 
-TRIPS, MEAN_S, SD_S = 0, 1, 2  # columns of what `between` fills in
+TRIPS, MEAN_S, SD_S, SQUARE = 0, 1, 2, 3  # columns of what `between` fills in; the last one is for its own use
 FITTING, ALL = 0, 1  # columns of what `joining` fills in
 
 
@@ -51,15 +51,16 @@ def between(
         Candidates of the gap [C].
     out
         Trips, mean and standard deviation of their seconds from the fix to the start of the segment (from its end to
-        the fix) [C, 3].
+        the fix) [C, 4].
     """
     pairs, own = history.pairs, history.own
-    for c in range(len(segment)):
-        total = mean = spread = square = 0.0
-        for k in range(ends.offset[fix], ends.offset[fix + 1]):
-            if ends.weight[k] < LIKELY:
-                continue
-            s = ends.segment[k]
+    out[: len(segment)] = 0.0
+    for k in range(ends.offset[fix], ends.offset[fix + 1]):
+        if ends.weight[k] < LIKELY:
+            continue
+        s = ends.segment[k]
+        rest = (ends.ratio[k] if later else 1.0 - ends.ratio[k]) * cost[s]
+        for c in range(len(segment)):
             a, b = (segment[c], s) if later else (s, segment[c])
             q = find_near(pairs.offset, pairs.target, a, b)
             if q < 0:
@@ -68,19 +69,18 @@ def between(
             took = float(pairs.seconds[q]) / count
             if history.left_out:
                 count, took, squares = pair_without(pairs, own, trip, a, b)
-            if count > 0.0:
-                usual = USUAL_S + USUAL_SHARE * took
-                took += (ends.ratio[k] if later else 1.0 - ends.ratio[k]) * cost[s]
-                weight = ends.weight[k] * count
-                total += weight
-                mean += weight * took
-                square += weight * took * took
-                spread += weight * (squares + PRIOR_TRIPS * usual * usual) / (count + PRIOR_TRIPS)
-        out[c] = 0.0
+            usual = USUAL_S + USUAL_SHARE * took
+            weight = ends.weight[k] * count
+            out[c, TRIPS] += weight
+            out[c, MEAN_S] += weight * (rest + took)
+            out[c, SQUARE] += weight * (rest + took) * (rest + took)
+            out[c, SD_S] += weight * (squares + PRIOR_TRIPS * usual * usual) / (count + PRIOR_TRIPS)
+    for c in range(len(segment)):
+        total = out[c, TRIPS]
         if total > 0.0:
-            mean /= total
-            out[c, TRIPS], out[c, MEAN_S] = total, mean
-            out[c, SD_S] = np.sqrt(spread / total + max(square / total - mean * mean, 0.0))
+            mean = out[c, MEAN_S] / total
+            out[c, MEAN_S] = mean
+            out[c, SD_S] = np.sqrt(out[c, SD_S] / total + max(out[c, SQUARE] / total - mean * mean, 0.0))
 
 
 @njit(cache=True, nogil=True)
@@ -134,8 +134,9 @@ def joining(
 
 
 @njit(cache=True, nogil=True)
-def visits_of(history: History, trip: int, segment: int) -> float:  # pragma: no cover  (compiled)
-    """Return how many other trips drove a segment."""
-    if history.left_out:
-        return visits_without(history.pairs, history.own, trip, segment)
-    return float(history.pairs.visits[segment])
+def count_visits(history: History, trip: int, segment: Segments, out: Floats) -> None:  # pragma: no cover  (compiled)
+    """Fill in how many other trips drove each of some segments."""
+    for c in range(len(segment)):
+        out[c] = history.pairs.visits[segment[c]]
+        if history.left_out:
+            out[c] = visits_without(history.pairs, history.own, trip, segment[c])
