@@ -126,13 +126,13 @@ def test_answers_can_be_driven(method: TedTrajRecParallel, dataset: Dataset) -> 
 
 def test_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(dataset, "test")
-    choices = method.best(batch, 12)
+    options = method.options(method.inputs(batch))
     last = int(batch.step_mask[0].sum()) - 1
-    segment = choices.segment.clone()
+    segment = options.segment.clone()
     segment[...] = segment[:, :1, :1]  # all steps on the segment of the first, but for one that is far away from it
     metres, _ = near_table(dataset.network, 600.0).lookup(int(segment[0, 0, 0]), np.arange(len(dataset.network)))
     segment[0, last] = int(np.argmax(np.isinf(metres)))
-    monkeypatch.setattr(method, "best", lambda _batch, _k: choices._replace(segment=segment))
+    monkeypatch.setattr(method, "options", lambda _inputs: options._replace(segment=segment))
     answer, broken = method.drive(batch)
     assert broken[0].nonzero()[:, 0].tolist() == [last]
     assert not broken[1:].any()
@@ -145,7 +145,7 @@ def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: 
     more = inputs.rounded(fixes=7, steps=13)
     assert more.step_mask.shape[1] % 13 == more.fix_mask.shape[1] % 7 == 0
     n = inputs.step_mask.shape[1]
-    for one, other in zip(method.decode(inputs, 8), method.decode(more, 8), strict=True):
+    for one, other in zip(method.options(inputs), method.options(more), strict=True):
         mask = batch.step_mask
         torch.testing.assert_close(one[mask], other[:, :n][mask], rtol=1e-4, atol=1e-4)
     few = [4, 2]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Choices
-from tedtrajrec.methods.drivable_paths import Lattice, drivable_paths
+from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths
 from tedtrajrec.methods.placing import TOP_SPEED_MPS, place
 from tedtrajrec.network.near import NearTable, find_near, near_table
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -31,6 +31,7 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
 
 FAR_M = 99.0  # of the 100 m allowed: the plane and 32 bits are not exact
+FAR = BREAK / 100  # what a choice beyond loses: with an infinite margin it is better than a break, and nothing else
 STEPS_PER_PART = 1024
 
 
@@ -52,7 +53,7 @@ class Driver:
         The road network.
     margins
         A choice counts that is less likely than the best of its step by at most so many nats. Trips that have a break
-        then are searched again with the next margin.
+        then are searched again with the next margin, by the probabilities of steps alone.
     scale_m
         Driving so many metres more takes 1 off the score.
     top_speed_mps
@@ -74,7 +75,7 @@ class Driver:
         self.router = Router(network)
         self._near = near
 
-    def drive(self, batch: Batch, choices: Choices, score: Tensor | None = None) -> Driven:
+    def drive(self, batch: Batch, choices: Choices, score: Tensor | None = None, move: Tensor | None = None) -> Driven:
         """Return the best trips that can be driven among the choices of the steps of a batch.
 
         Parameters
@@ -84,46 +85,51 @@ class Driver:
         choices
             Of their steps.
         score
-            What the sum over the steps is made greatest of [B, n, K]; the logarithm of the probability if not given.
+            Of the first k choices of each step [B, n, k]; the logarithms of all probabilities if not given.
+        move
+            Scores of coming to them from those of the step before [B, n, k, k]; none if not given.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
-        value = np.nan_to_num(log_prob) if score is None else score.cpu().numpy()[mask]
+        known = np.nan_to_num(log_prob)
+        value, moves = (None if part is None else part.cpu().numpy()[mask] for part in (score, move))
         lowest, highest, far = self._stretches(batch, mask, segment)
-        likely = np.where(segment >= 0, np.nan_to_num(log_prob), -np.inf)
-        near_enough = np.where(far, -np.inf, likely)
-        lost = near_enough.max(axis=1, keepdims=True) == -np.inf  # where all are too far from the fix, any serves
-        likely = np.where(lost, likely, near_enough)
+        chance = np.where(segment >= 0, known, -np.inf)
+        likely = np.where(far, -np.inf, chance)
+        lost = likely.max(axis=1, keepdims=True) == -np.inf  # where all are too far from the fix, any serves
+        likely = np.where(lost, chance, likely)
 
-        some = np.flatnonzero(likely.max(axis=1) > -np.inf)  # steps without any choice are left out
+        some = np.flatnonzero((segment >= 0).any(axis=1))  # steps without any choice are left out
         trip = np.repeat(np.arange(len(mask)), mask.sum(axis=1))[some]
         reach_m = self.top_speed_mps * batch.step_s * np.diff(some, prepend=0)
         choice, broken = np.zeros(len(some), np.int64), np.zeros(len(some), np.bool_)
         todo = np.arange(len(some))
         for margin in self.margins:
             rows = some[todo]
-            exists = likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin
-            exists &= likely[rows] > -np.inf
+            exists = (segment[rows] >= 0) & (likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin)
             k = 1 + int(np.nonzero(exists.any(axis=0))[0].max(initial=0))  # behind these, none counts
+            if value is not None:
+                k = min(k, value.shape[1])
             exists = exists[:, :k]
             seg = np.where(exists, segment[rows, :k], -1)
             length = np.where(exists, self.network.length_m[seg], 0.0)
             starts = np.diff(trip[todo], prepend=-1) != 0
             gap = _gaps(self._table(batch.step_s), seg, starts)
             lattice = Lattice(
-                score=np.where(exists, value[rows, :k], -np.inf).astype(np.float64),
+                score=np.where(exists, (known if value is None else value)[rows, :k] - FAR * far[rows, :k], -np.inf),
                 segment=seg,
                 length_m=length,
                 lowest_m=lowest[rows, :k] * length,
                 highest_m=highest[rows, :k] * length,
                 reach_m=reach_m[todo],
                 gap_m=gap,
-                move=self._moves(seg, ratio[rows, :k] * length, length, gap),
+                move=self._moves(seg, ratio[rows, :k] * length, length, gap, None if moves is None else moves[rows]),
             )
             choice[todo], broken[todo] = drivable_paths(np.append(np.flatnonzero(starts), len(todo)), lattice)
             todo = np.flatnonzero(np.isin(trip, trip[broken]))
             if not len(todo):
                 break
+            value = moves = None
 
         at = some, choice
         n = len(segment)
@@ -145,11 +151,13 @@ class Driver:
         )
         return out
 
-    def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
+    def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals, given: Reals | None) -> Reals:
         """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
-        if np.isinf(self.scale_m):
-            return np.zeros_like(gap)
-        return -_metres(segment, at_m, length, gap) / np.float32(self.scale_m)
+        k = segment.shape[1]
+        out = np.zeros_like(gap) if given is None else np.ascontiguousarray(given[:, :k, :k])
+        if np.isfinite(self.scale_m):
+            out = out - _metres(segment, at_m, length, gap) / np.float32(self.scale_m)
+        return out
 
     def _table(self, step_s: float) -> NearTable:
         """Return what can be reached in a step."""

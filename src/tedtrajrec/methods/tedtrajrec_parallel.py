@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -51,10 +51,21 @@ from tedtrajrec.nn.time_attention import Activation, Kind
 
 PAST = "past."  # how names of what past trips taught begin in the state
 CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
+BY_STEPS = 0.5  # how much it goes by the probabilities of steps, and not by that of the trip as a whole
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
-"""How a trip is read from the chain: the one that can be driven of which most steps can be expected to be right, the
-best path, the most probable candidate of each step, or the one of the best score of its own, whatever is around it."""
+"""How a trip is read from the chain: the likeliest one that can be driven, by the mean of log p(trip) and the sum of
+log p(step); the likeliest trip; the likeliest candidate of each step; or that of the best score of its own."""
+
+
+class Options(NamedTuple):
+    """The K most probable candidates of each step; see :meth:`Driver.drive`."""
+
+    segment: Tensor  # [B, n, K]
+    ratio: Tensor  # [B, n, K]
+    log_prob: Tensor  # [B, n, K]
+    score: Tensor  # [B, n, CHOICES]
+    move: Tensor  # [B, n, CHOICES, CHOICES]
 
 
 @dataclass(frozen=True)
@@ -137,8 +148,9 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
         # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
-        # the map lacks nothing, and unlikely choices are better than a break.
+        # the map lacks nothing, and any candidate, however unlikely, is better than a break.
         complete = len(past.links.source) == 0
+        self._choices = self.config.most if complete else CHOICES
         self._driver = Driver(
             self.network,
             margins=(self.config.margin, np.inf) if complete else (self.config.margin,),
@@ -254,17 +266,36 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         out = Decoded(segment.masked_fill(~exists, -1), ratio.gather(-1, place).float(), chance)
         return out if choices is not None else Decoded(*(part.squeeze(-1) for part in out))
 
+    @torch.no_grad()
+    def options(self, inputs: ParallelInputs) -> Options:
+        """Return the most probable candidates of each step, and what the search for a trip is to make greatest."""
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        share = marginals(chain)
+        c = share.shape[-1]
+        chance, place = share.topk(min(self._choices, c), dim=-1)
+        chance = chance.clamp(1e-9, 1).log()
+        exists = rows(inputs.list_exists, inputs.slot).gather(-1, place)
+        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place).masked_fill(~exists, -1)
+        few = place[..., :CHOICES]
+        cell = (chain.which[..., None, None] * c + few[:, :-1, :, None]) * c + few[:, 1:, None, :]
+        move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
+        score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * chance[..., :CHOICES]
+        return Options(
+            segment,
+            ratio.gather(-1, place).float(),
+            chance,
+            score,
+            functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
+        )
+
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step, with its probability."""
         return self.drive(batch)[0] if self.config.decode == "drivable" else super().recover(batch)
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
-        """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n].
-
-        Of all such trips it is the one of which most steps can be expected to be right.
-        """
-        choices = self.best(batch, CHOICES)
-        driven = self._driver.drive(batch, choices, choices.log_prob.exp())
+        """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
+        *choices, score, move = self._played("options", self.options, batch)
+        driven = self._driver.drive(batch, Choices(*choices), score, move)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
