@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.past.pairs import OwnPairs, Pairs, pair_without, visits_without
+from tedtrajrec.methods.past.pairs import OwnPairs, Pairs, pair_without
 from tedtrajrec.methods.past.passed import Ends
 from tedtrajrec.network.near import find_near
 
@@ -60,6 +60,7 @@ def between(
             continue
         s = ends.segment[k]
         rest = (ends.ratio[k] if later else 1.0 - ends.ratio[k]) * cost[s]
+        in_pairs = history.left_out and find_near(own.offset, own.segment, trip, s) >= 0
         for c in range(len(segment)):
             a, b = (segment[c], s) if later else (s, segment[c])
             q = find_near(pairs.offset, pairs.target, a, b)
@@ -67,7 +68,7 @@ def between(
                 continue
             count, squares = float(pairs.trips[q]), float(pairs.squares[q])
             took = float(pairs.seconds[q]) / count
-            if history.left_out:
+            if in_pairs and find_near(own.offset, own.segment, trip, segment[c]) >= 0:
                 count, took, squares = pair_without(pairs, own, trip, a, b)
             usual = USUAL_S + USUAL_SHARE * took
             weight = ends.weight[k] * count
@@ -114,6 +115,7 @@ def joining(
     for r in range(ends.offset[fix], ends.offset[fix + 1]):
         e, fitting, every = ends.segment[r], 0.0, 0.0
         here = (1.0 - ends.ratio[r] if later else ends.ratio[r]) * cost[e]
+        in_pairs = history.left_out and find_near(own.offset, own.segment, trip, e) >= 0
         for k in range(ends.offset[other], ends.offset[other + 1]):
             if ends.weight[k] < LIKELY:
                 continue
@@ -124,7 +126,7 @@ def joining(
                 continue
             count = float(pairs.trips[q])
             took = float(pairs.seconds[q]) / count
-            if history.left_out:
+            if in_pairs and find_near(own.offset, own.segment, trip, s) >= 0:
                 count, took, _ = pair_without(pairs, own, trip, a, b)
             there = (ends.ratio[k] if later else 1.0 - ends.ratio[k]) * cost[s]
             off = (seconds - took - here - there) / (OFF_S + OFF_SHARE * seconds)
@@ -138,5 +140,5 @@ def count_visits(history: History, trip: int, segment: Segments, out: Floats) ->
     """Fill in how many other trips drove each of some segments."""
     for c in range(len(segment)):
         out[c] = history.pairs.visits[segment[c]]
-        if history.left_out:
-            out[c] = visits_without(history.pairs, history.own, trip, segment[c])
+        if history.left_out and find_near(history.own.offset, history.own.segment, trip, segment[c]) >= 0:
+            out[c] -= 1.0
