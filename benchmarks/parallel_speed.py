@@ -105,7 +105,8 @@ def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) 
         _wait(device)
         if k >= 2:
             times.append((time.perf_counter() - wall, time.process_time() - cpu))
-    return tuple(sorted(column)[len(times) // 2] for column in zip(*times, strict=True))  # type: ignore[return-value]
+    wall, cpu = (sorted(column)[len(times) // 2] for column in zip(*times, strict=True))
+    return wall, cpu
 
 
 def _wait(device: torch.device) -> None:

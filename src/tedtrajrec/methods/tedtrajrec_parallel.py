@@ -131,7 +131,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self._visits: Visits | None = None
         none = np.zeros(0, np.int32)
         pace = 1 / network.speed_mps.astype(np.float64)
-        self._use(Past(Links(none, none), pace, no_pairs(network.n_segments), no_passing(network.n_segments)), 15)
+        self.use(Past(Links(none, none), pace, no_pairs(network.n_segments), no_passing(network.n_segments)), 15)
 
     def precompute(self, dataset: Dataset) -> None:
         """Learn links, pace and pairs from the training trips."""
@@ -142,9 +142,10 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         pairs = learn_pairs(self._visits, self.network.n_segments, within_s=WITHIN_S)
         rank = np.argsort(order_of_past(trips))
         passing = index_passing(self._visits, rank, self.network.n_segments)
-        self._use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
+        self.use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
 
-    def _use(self, past: Past, step_s: int) -> None:
+    def use(self, past: Past, step_s: int) -> None:
+        """Take over what past trips taught, with steps of so many seconds."""
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
         # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
@@ -365,4 +366,4 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
             Pairs(**part("pairs", Pairs._fields)),
             restored_passing(part("passing", passing_state(self._past.passing))),
         )
-        self._use(past, int(state[PAST + "step_s"][0]))
+        self.use(past, int(state[PAST + "step_s"][0]))
