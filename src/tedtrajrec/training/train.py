@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +61,24 @@ def train_method(
         prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset))
     )
     method.precompute(prepared)
-    fitted = fit(method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress)
+    with _leaving_a_core():
+        fitted = fit(
+            method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress
+        )
     if fitted.finished:
         calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
+
+
+@contextlib.contextmanager
+def _leaving_a_core() -> Iterator[None]:
+    """Keep one processor free for the thread that makes batches; else the threads of torch wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) - 1)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
