@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.network.connectivity import strong_components
 from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -21,7 +22,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-TOP_SPEED_MPS = 40.0
 MOTORWAY_MPS = 120 / 3.6
 TOLERANCE_M = 1.0  # ratios have 32 bits, and a vehicle that stands still is seen a little before and behind
 FAR_M = 100.0

@@ -18,7 +18,8 @@ from torch import Tensor
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Choices
 from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths
-from tedtrajrec.methods.placing import TOP_SPEED_MPS, place
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
+from tedtrajrec.methods.placing import place
 from tedtrajrec.network.near import NearTable, find_near, near_table
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router

@@ -22,7 +22,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.base import Arrays, Choices, Method, Recovered, as_recovered
 from tedtrajrec.methods.driving import Driven, Driver
-from tedtrajrec.methods.placing import TOP_SPEED_MPS
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 
 CHOICES = 12
 SCALE_M = 400.0

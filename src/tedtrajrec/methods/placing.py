@@ -18,13 +18,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.network.routing import Router
 from tedtrajrec.threads import map_parts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TOP_SPEED_MPS = 40.0
 STEPS_PER_PART = 8192
 
 

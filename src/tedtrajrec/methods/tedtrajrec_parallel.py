@@ -32,14 +32,13 @@ from tedtrajrec.methods.parallel_inputs import (
     minute_of_lists,
     moving_features,
 )
-from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS, drives_of
 from tedtrajrec.methods.past.history import order_of_past
 from tedtrajrec.methods.past.links import Links, find_links
 from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
 from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
-from tedtrajrec.methods.placing import TOP_SPEED_MPS
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.data.sampling import trip_keys
 from tedtrajrec.methods.base import Arrays
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
@@ -28,10 +29,6 @@ Seconds = NDArray[np.float32]
 
 RATIO = 65_535
 """Ratios are stored as integers from 0 to this."""
-
-TOP_SPEED_MPS = 40.0
-"""A step that would need more is no drive: the map lacks a road there, or the true positions are wrong."""
-
 
 OPENS, CLOSES = 1, 2
 
