@@ -83,6 +83,7 @@ class ParallelConfig(LearnedConfig):
     gamma_m: float = 30.0
     hidden: int = 64  # width of the network over features of candidates
     most: int = 48  # candidates of a step
+    remembered: int = 300  # past drives over each segment at most
     among: bool = True  # steps attend to each other
     geometry: bool = True  # features of map and past trips
     chain: bool = True  # trained as a chain, not step by step
@@ -93,7 +94,7 @@ class ParallelConfig(LearnedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "width", "gamma_m", "hidden", "most", "margin"):
+        for name in ("heads", "width", "gamma_m", "hidden", "most", "remembered", "margin"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
         if self.d % self.heads:
@@ -140,7 +141,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self._visits = visits_of(self.network, trips, pace * self.network.length_m)
         pairs = learn_pairs(self._visits, self.network.n_segments, within_s=WITHIN_S)
         rank = np.argsort(order_of_past(trips))
-        passing = index_passing(self._visits, rank, self.network.n_segments)
+        passing = index_passing(self._visits, rank, self.network.n_segments, most=self.config.remembered)
         self.use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
 
     def use(self, past: Past, step_s: int) -> None:
