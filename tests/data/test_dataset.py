@@ -45,6 +45,30 @@ def test_what_is_written_is_read_in_any_order(tmp_path_factory, data):
     assert len(dataset.split("train")) == len(dataset.split("test")) == 0
 
 
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_part_of_the_training_trips(tmp_path_factory, data):
+    trips = data.draw(any_trips(GRID, most=10).filter(len))
+    splits = {"train": shards_of(trips, data.draw(st.integers(1, 4))), "test": shards_of(trips)}
+    whole = write(tmp_path_factory.mktemp("part") / "a", splits)
+    numbers = st.lists(st.integers(0, len(trips) - 1), unique=True, min_size=1)
+    which = np.array(data.draw(numbers), np.int64)
+    few = whole.with_train(which)
+    wanted = trips.select(which)
+    split = few.split("train")
+    assert few.info.splits["train"].trips == len(split) == len(wanted)
+    assert few.info.splits["train"].steps == split.n_steps == wanted.n_fixes
+    np.testing.assert_array_equal(split.lengths, wanted.lengths)
+    assert_same(split.trips(), wanted)
+    assert_same(concat_trips(list(split.shards())), wanted)
+    assert_same(split.trips([len(which) - 1, 0]), wanted.select([len(which) - 1, 0]))
+    assert_same(split.part([0]).trips(), wanted.select([0]))  # a part of a part
+    with pytest.raises(IndexError, match=f"0 to {len(which) - 1}"):
+        split.trips([len(which)])
+    assert_same(few.split("test").trips(), trips)
+    assert_same(whole.split("train").trips(), trips)  # is left as it was
+
+
 def test_a_dataset_opened_again_says_the_same(tmp_path):
     facts = {"dropped": {"too_short": 2}, "config": {"clean": {"min_fixes": 5}, "name": "ã"}, "source": "trips.csv"}
     dataset = write(tmp_path / "a", {"train": [made_trips(GRID, [5, 6])]}, **facts)

@@ -10,10 +10,11 @@ A trip is a row of steps, ``step_s`` seconds apart. Each step holds the observed
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -108,6 +109,15 @@ class Dataset:
         """Return the trips of ``train``, ``valid`` or ``test``."""
         return self._splits[name]
 
+    def with_train(self, which: ArrayLike) -> Dataset:
+        """Return the dataset with a part of the training trips, given by number; the other splits stay as they are."""
+        out = copy.copy(self)
+        few = self._splits["train"].part(which)
+        out._splits = {**self._splits, "train": few}  # noqa: SLF001  (its own copy)
+        size = replace(self.info.splits["train"], trips=len(few), steps=few.n_steps)
+        out.info = replace(self.info, splits={**self.info.splits, "train": size})
+        return out
+
 
 class Split:
     """The trips of one split, read from its shards when asked for."""
@@ -118,6 +128,7 @@ class Split:
         size = info.splits[name]
         self._shards = [_open_shard(folder / f"{k:05d}") for k in range(size.shards)]
         self._first = np.cumsum([0, *(len(shard["start"]) for shard in self._shards)])
+        self._part: NDArray[np.int64] | None = None  # numbers of the stored trips that belong to it; None: all
         if (len(self), self.n_steps) != (size.trips, size.steps):
             raise InputError(
                 f"there are {len(self)} trips and {self.n_steps} steps, not {size.trips} and {size.steps} as said",
@@ -126,21 +137,40 @@ class Split:
             )
 
     def __len__(self) -> int:
-        return int(self._first[-1])
+        return int(self._first[-1]) if self._part is None else len(self._part)
 
     @property
     def n_steps(self) -> int:
         """Number of steps of all trips together."""
+        if self._part is not None:
+            return int(self.lengths.sum())
         return sum(len(shard["segment"]) for shard in self._shards)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Number of steps of each trip [T]."""
-        return np.concatenate([np.zeros(0, np.int64), *(np.diff(shard["offset"]) for shard in self._shards)])
+        stored = np.concatenate([np.zeros(0, np.int64), *(np.diff(shard["offset"]) for shard in self._shards)])
+        return stored if self._part is None else stored[self._part]
+
+    def part(self, which: ArrayLike) -> Split:
+        """Return some of the trips, given by number, as a split of their own: they are numbered from 0 in it."""
+        chosen = self._stored(which)
+        out = copy.copy(self)
+        out.__dict__.pop("lengths", None)
+        out._part = chosen  # noqa: SLF001  (its own copy)
+        return out
+
+    def _stored(self, which: ArrayLike | None) -> NDArray[np.int64]:
+        """Return the numbers under which trips are stored."""
+        wanted = np.arange(len(self)) if which is None else np.asarray(which, np.int64)
+        if wanted.size and not (wanted.min() >= 0 and wanted.max() < len(self)):
+            raise IndexError(f"{self.name} has the trips 0 to {len(self) - 1}")
+        return wanted if self._part is None else self._part[wanted]
 
     def shards(self) -> Iterator[Trips]:
         """Yield all trips, shard by shard, so that memory stays small."""
-        for first, end in itertools.pairwise(self._first.tolist()):
+        bounds = self._first if self._part is None else np.append(np.arange(0, len(self), SHARD_TRIPS), len(self))
+        for first, end in itertools.pairwise(bounds.tolist()):
             yield self.trips(np.arange(first, end))
 
     def trips(self, which: ArrayLike | None = None) -> Trips:
@@ -151,10 +181,8 @@ class Split:
         which
             Numbers of trips, in the wanted order; all if not given.
         """
-        wanted = np.arange(len(self)) if which is None else np.asarray(which, np.int64)
-        if wanted.size and not (wanted.min() >= 0 and wanted.max() < len(self)):
-            raise IndexError(f"{self.name} has the trips 0 to {len(self) - 1}")
-        lengths = self.lengths[wanted]
+        wanted = self._stored(which)
+        lengths = self.lengths if which is None else self.lengths[np.asarray(which, np.int64)]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         columns = {name: np.empty(offsets[-1], dtype) for name, dtype in _STEPS.items()}
         start = np.empty(len(wanted), np.int64)
