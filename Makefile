@@ -20,7 +20,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tedtrajrec needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[interop,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[interop,serve,dev]'
 	@touch $@
 
 demo: $(READY)

@@ -1,0 +1,1 @@
+"""Recovered trips on a map: one self-contained HTML file, and the page that the service shows."""

@@ -1,0 +1,1 @@
+"""The main job: sparse fixes in, dense trips on the road network out, from Python, files and services alike."""

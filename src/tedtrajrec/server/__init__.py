@@ -1,0 +1,1 @@
+"""The HTTP service: recovery and matching over a versioned interface, with the map page at its root."""
