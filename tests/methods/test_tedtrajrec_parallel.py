@@ -229,17 +229,6 @@ def test_without_geometry_features_do_not_matter(dataset: Dataset) -> None:
         assert torch.equal(one, two)
 
 
-def test_the_table_of_segments_is_left_out_in_training(dataset: Dataset) -> None:
-    method = made(dataset, dataclasses.replace(TINY, table_dropout=1.0))
-    states = []
-    for _ in range(2):
-        with torch.no_grad():
-            states.append((method.train().roads().static, method.eval().roads().static))
-            method.road_gnn.table.add_(torch.randn_like(method.road_gnn.table))
-    assert torch.equal(states[0][0], states[1][0])
-    assert not torch.equal(states[0][1], states[1][1])
-
-
 def test_training_trips_are_left_out_of_the_past(method: TedTrajRecParallel, dataset: Dataset) -> None:
     batch = batch_of(dataset, "train", [1, 2])
     kept, left_out = method.inputs(batch), training_inputs(method, batch)
@@ -276,7 +265,7 @@ def test_what_does_not_fit_is_told(method: TedTrajRecParallel, dataset: Dataset,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({"d": 10, "heads": 4}, "do not divide"), ({"most": 0}, "most must be"), ({"step_layers": -1}, "fewer than 0"),
-     ({"table_dropout": 1.5}, "0 to 1"), ({"margin": 0.0}, "margin must be")],
+     ({"unknown": 1.0}, "below 1"), ({"margin": 0.0}, "margin must be")],
 )  # fmt: skip
 def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -55,6 +55,7 @@ class Batch:
 
     candidates: FixCandidates | None = None
     number: Tensor | None = None  # [B] int64 of the trips in their split, where that is known
+    lot: float | None = None  # in training, a random number from 0 to 1 for what is decided for the batch as a whole
 
     def __len__(self) -> int:
         return len(self.start)

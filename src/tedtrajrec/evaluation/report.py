@@ -55,6 +55,7 @@ def describe(evaluation: Evaluation) -> dict[str, Any]:
         "schema": SCHEMA,
         "method": evaluation.method,
         "decoding": evaluation.decoding,
+        "note": evaluation.note,
         "config": _plain(evaluation.config),
         "draw": {
             "split": draw.split,
@@ -203,6 +204,7 @@ def _table(title: str, evaluations: Sequence[Evaluation]) -> str:
         for e in evaluations
         if e.summary["n_unanswered"]
     ]
+    lines += dict.fromkeys(f"{_label(e)}: {e.note}" for e in evaluations if e.note)
     return "\n".join(lines)
 
 

@@ -110,6 +110,7 @@ class Evaluation:
     recover_s: float  # spent in Method.recover, without what its first call sets up
     steps: Steps | None = None
     decoding: str = "own"  # how the answers were found (:attr:`Method.decoding`)
+    note: str = ""  # what a user should know of the method (:attr:`Method.note`)
 
     def __repr__(self) -> str:
         return f"Evaluation({self.method}, {self.draw}, accuracy {self.summary['accuracy']:.3f})"
@@ -305,6 +306,7 @@ def evaluate_draw(
         recover_s=seconds,
         steps=steps if keep_steps else None,
         decoding=method.decoding,
+        note=method.note,
     )
 
 

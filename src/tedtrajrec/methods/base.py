@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -43,6 +44,13 @@ class Choices(NamedTuple):
     log_prob: Tensor  # [B, n, K] float32, of the segment; NaN where the method gives none
 
 
+class Origin(NamedTuple):
+    """The network that a method learned on, where that is another one."""
+
+    network: str  # its hash
+    segments: int
+
+
 @dataclass(frozen=True)
 class NoConfig:
     """The settings of a method that has none."""
@@ -67,6 +75,13 @@ class Method(ABC, Generic[Settings]):
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         self.network = network
         self.config: Settings = self.Config() if config is None else config
+        self.origin: Origin | None = None
+        self.start: Mapping[str, Any] | None = None  # what its training began from, if not from nothing
+
+    @property
+    def note(self) -> str:
+        """What a user should know of the answers, in a sentence; mostly nothing."""
+        return ""
 
     def precompute(self, dataset: Dataset) -> None:
         """Learn tables from the training trips of a dataset, and from nothing else of it."""
@@ -88,35 +103,64 @@ class Method(ABC, Generic[Settings]):
         if state:
             raise ValueError(f"{self.name} has no state")
 
+    def adopt(self, state: Arrays, network: str) -> None:
+        """Take over what holds here of the state on another network; most methods know segments, and cannot.
+
+        Parameters
+        ----------
+        state
+            What :meth:`state` returned there.
+        network
+            Hash of that network.
+        """
+        raise NotImplementedError(f"{self.name} cannot be taken from network {network} to {self.network.hash}")
+
     def save(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors`` to a folder."""
         folder = Path(folder)
         with replacing(folder / "model.safetensors") as path:
             save_file({name: np.ascontiguousarray(array) for name, array in self.state().items()}, path)
         described = {"method": self.name, "network": self.network.hash, "config": to_dict(self.config)}
+        if self.origin is not None:
+            described["origin"] = self.origin._asdict()
+        if self.start is not None:
+            described["start"] = dict(self.start)
         with replacing(folder / "config.json") as path:
             path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
 
     @classmethod
     def load(cls, folder: str | Path, network: RoadNetwork) -> Self:
-        """Read what :meth:`save` wrote; the network must be the one it was made for."""
+        """Read what :meth:`save` wrote; see :meth:`take`."""
+        method = cls(network, from_dict(cls.Config, read_description(folder)["config"]))
+        method.take(folder)
+        return method
+
+    def take(self, folder: str | Path) -> None:
+        """Take over what :meth:`save` wrote, on this network or, where the method can do that, on another one."""
         described = read_description(folder)
         file = Path(folder) / "config.json"
-        if described["method"] != cls.name:
-            raise InputError(f"this is {described['method']}, not {cls.name}", file=file)
-        if described["network"] != network.hash:
+        if described["method"] != self.name:
+            raise InputError(f"this is {described['method']}, not {self.name}", file=file)
+        here = described["network"] == self.network.hash
+        if not here and type(self).adopt is Method.adopt:
             raise InputError(
-                f"this was made for network {described['network']}, not for {network.hash}",
+                f"this was made for network {described['network']}, not for {self.network.hash}, and what {self.name} "
+                "learns holds for the segments of one network only",
                 file=file,
-                remedy=f"Use {network_of(folder)}.",
+                remedy=f"Use {network_of(folder)}, or let {self.name} learn from trips on this one.",
             )
-        method = cls(network, from_dict(cls.Config, described["config"]))
         weights = existing_file(Path(folder) / "model.safetensors", "the tables of a method")
         try:
-            method.restore(load_file(weights))
-        except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise InputError(f"this does not hold the tables of {cls.name} ({error})", file=weights) from error
-        return method
+            state = load_file(weights)
+            if here:
+                self.restore(state)
+            else:
+                self.adopt(state, described["network"])
+            if "origin" in described:
+                self.origin = Origin(**described["origin"])
+        except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise InputError(f"this does not hold the tables of {self.name} ({error})", file=weights) from error
+        self.start = described.get("start")
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:

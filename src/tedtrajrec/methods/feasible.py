@@ -64,6 +64,11 @@ class Feasible(Method[Any]):
         self.decoding = "feasible ratios" if one_answer else "feasible"
         self._driver = Driver(method.network, margins=(margin,), scale_m=scale_m, top_speed_mps=top_speed_mps)
 
+    @property
+    def note(self) -> str:
+        """What a user should know of the method."""
+        return self.method.note
+
     def precompute(self, dataset: Dataset) -> None:
         """Have the method learn."""
         self.method.precompute(dataset)

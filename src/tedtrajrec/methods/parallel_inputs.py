@@ -48,6 +48,7 @@ class ParallelInputs(NamedTuple):
     gap: Tensor  # [B, n]
     facts: Tensor  # [B, n, FACTS]
     votes: Tensor  # [B, n, C]
+    unknown: Tensor  # [B, 1] int64, the same for all trips: 1 if the city is to be seen as a new one, else 0
 
     def to(self, device: torch.device) -> ParallelInputs:
         """Return the tensors on a device."""
@@ -63,9 +64,10 @@ class ParallelInputs(NamedTuple):
         fill = {"near_distance": torch.inf, "segment": -1, "way": -1}
         padded = {}
         for name, value in self._asdict().items():
-            more = {"list": 2 * more_fixes, "near": more_fixes, "fix": more_fixes, "way": 3 * more_fixes}.get(
-                name.split("_")[0], more_steps
-            )
+            kind = name.split("_")[0]
+            more = {
+                "list": 2 * more_fixes, "near": more_fixes, "fix": more_fixes, "way": 3 * more_fixes, "unknown": 0,
+            }.get(kind, more_steps)  # fmt: skip
             shape = (value.shape[0], more, *value.shape[2:])
             padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
         return ParallelInputs(**padded)

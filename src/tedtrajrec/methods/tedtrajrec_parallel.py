@@ -9,7 +9,6 @@ trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -21,7 +20,7 @@ from torch.nn import functional
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
-from tedtrajrec.methods.base import Arrays, Choices, Recovered, as_recovered
+from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
@@ -34,11 +33,12 @@ from tedtrajrec.methods.parallel_inputs import (
 )
 from tedtrajrec.methods.past.drives import TOP_SPEED_MPS, drives_of
 from tedtrajrec.methods.past.history import order_of_past
-from tedtrajrec.methods.past.links import Links, find_links
+from tedtrajrec.methods.past.links import find_links
 from tedtrajrec.methods.past.pace import learn_pace
-from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
-from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
+from tedtrajrec.methods.past.pairs import learn_pairs
+from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
+from tedtrajrec.methods.taught import no_past, past_state, restored_past
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
@@ -49,6 +49,7 @@ from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 
 PAST = "past."  # how names of what past trips taught begin in the state
+TABLE = "road_gnn.table"  # the only weights that depend on the network
 CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
 BY_STEPS = 0.5  # how much it goes by the probabilities of steps, and not by that of the trip as a whole
 
@@ -88,7 +89,7 @@ class ParallelConfig(LearnedConfig):
     geometry: bool = True  # features of map and past trips
     chain: bool = True  # trained as a chain, not step by step
     table: bool = True  # a learned vector for each segment
-    table_dropout: float = 0.0  # share of batches without it, so that the model can do without
+    unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
     decode: Decoding = "drivable"
     margin: float = 2.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
 
@@ -101,8 +102,8 @@ class ParallelConfig(LearnedConfig):
             raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
         if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
             raise ValueError("there cannot be fewer than 0 layers")
-        if not 0 <= self.table_dropout <= 1:
-            raise ValueError("table_dropout must be 0 to 1")
+        if not 0 <= self.unknown < 1:
+            raise ValueError("unknown must be at least 0 and below 1")
 
 
 class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
@@ -129,9 +130,8 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self.ways = TransitionScorer(3)
         self.dropout = nn.Dropout(c.dropout)
         self._visits: Visits | None = None
-        none = np.zeros(0, np.int32)
-        pace = 1 / network.speed_mps.astype(np.float64)
-        self.use(Past(Links(none, none), pace, no_pairs(network.n_segments), no_passing(network.n_segments)), 15)
+        self._new_city: LatticeBuilder | None = None  # sees it as if no trip had been there
+        self.use(no_past(network), 15)
 
     def precompute(self, dataset: Dataset) -> None:
         """Learn links, pace and pairs from the training trips."""
@@ -157,26 +157,42 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
             margins=(self.config.margin, np.inf) if complete else (self.config.margin,),
             near=self._builder.near if complete else None,
         )
-        cost = torch.from_numpy(past.pace * self.network.length_m).to(self.device, torch.float32)
+        pace = np.stack([past.pace, no_past(self.network).pace])
+        cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
+        self._new_city = None
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:
         """Return a batch as this method sees it; ``forced`` marks training, where trips are left out of the past."""
+        unknown = forced is not None and batch.lot is not None and batch.lot < self.config.unknown
         visits = None
-        if forced is not None and self._visits is not None and batch.number is not None:
+        if forced is not None and not unknown and self._visits is not None and batch.number is not None:
             visits = self._visits.select(batch.number.numpy())
-        lattice = self._builder.build(batch, visits)
-        return ParallelInputs(*self.plain_inputs(batch, forced), *(torch.from_numpy(part) for part in lattice))
+        lattice = (self._builder_of_new_city() if unknown else self._builder).build(batch, visits)
+        plain = self.plain_inputs(batch, forced)
+        if unknown or self.origin is not None:  # the weights know no places here
+            plain = plain._replace(fix_xy=torch.zeros_like(plain.fix_xy))
+        flag = torch.full((len(batch), 1), int(unknown))
+        return ParallelInputs(*[*plain, *(torch.from_numpy(part) for part in lattice), flag])
 
-    def roads(self) -> Roads:
-        """Return X_road of the network, from attributes of its segments and a learned vector of each."""
-        c = self.config
+    def _builder_of_new_city(self) -> LatticeBuilder:
+        if self._new_city is None:
+            past = no_past(self.network)
+            self._new_city = LatticeBuilder(self.network, past, most=self.config.most, step_s=self._step_s)
+        return self._new_city
+
+    def roads(self, unknown: Tensor | None = None) -> Roads:
+        """Return X_road of the network, from attributes of its segments and a learned vector of each.
+
+        Parameters
+        ----------
+        unknown
+            1 to leave these vectors out, 0 or None to use them.
+        """
         start = self.from_attributes(self.attributes)
-        if c.table:
-            known: Tensor = self.road_gnn.table
-            if self.training and c.table_dropout > 0:
-                known = known * (torch.rand(1, device=known.device) >= c.table_dropout)
-            start = start + known
+        if self.config.table:
+            table: Tensor = self.road_gnn.table
+            start = start + (table if unknown is None else table * (1 - unknown))
         roads: Roads = self.road_gnn(start)
         return roads
 
@@ -217,7 +233,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
         target = target.clamp(max=lists - 1)
         a, b = rows(segment, source)[..., :, None], rows(segment, target)[..., None, :]  # [B, P, C, 1], [B, P, 1, C]
-        cost = self.cost[segment] / self._step_s
+        cost = self.cost[inputs.unknown[..., None], segment] / self._step_s
         is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
         ratio = inputs.list_clock[..., 7]
         rest = rows(torch.where(is_fix, (1 - ratio) * cost, cost), source)[..., :, None]
@@ -233,7 +249,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
 
     def loss(self, inputs: ParallelInputs) -> Losses:
         """Return the losses of a batch."""
-        chain, ratio = self.scores(inputs, self.roads())
+        chain, ratio = self.scores(inputs, self.roads(inputs.unknown[0, 0]))
         is_truth = rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None]
         is_truth &= rows(inputs.list_exists, inputs.slot) & inputs.step_mask[..., None]
         known = is_truth.any(-1)
@@ -342,28 +358,35 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
 
     def state(self) -> Arrays:
         """Return the weights and what past trips taught."""
-        past = self._past
-        parts = {
-            "step_s": {"": np.array([self._step_s])},
-            "pace": {"": past.pace},
-            "links.": past.links._asdict(),
-            "pairs.": pairs_state(past.pairs),
-            "passing.": passing_state(past.passing),
-        }
-        taught = {PAST + part + name: array for part, arrays in parts.items() for name, array in arrays.items()}
-        return super().state() | taught
+        taught = {"step_s": np.array([self._step_s])} | past_state(self._past)
+        return super().state() | {PAST + name: array for name, array in taught.items()}
 
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
+        weights, taught = _parted(state)
+        super().restore(weights)
+        self.use(restored_past(taught), int(taught["step_s"][0]))
 
-        def part(begin: str, names: Iterable[str]) -> dict[str, Any]:
-            return {name: state[f"{PAST}{begin}.{name}"] for name in names}
+    def adopt(self, state: Arrays, network: str) -> None:
+        """Take over from another network all but the learned vectors of its segments and its past trips."""
+        weights, taught = _parted(state)
+        self.origin = Origin(network, len(weights[TABLE]))
+        super().restore(weights | {TABLE: np.zeros(self.road_gnn.table.shape, np.float32)})
+        self.use(no_past(self.network), int(taught["step_s"][0]))
 
-        super().restore({name: array for name, array in state.items() if not name.startswith(PAST)})
-        past = Past(
-            Links(**part("links", Links._fields)),
-            state[PAST + "pace"].astype(np.float64),
-            Pairs(**part("pairs", Pairs._fields)),
-            restored_passing(part("passing", passing_state(self._past.passing))),
-        )
-        self.use(past, int(state[PAST + "step_s"][0]))
+    @property
+    def note(self) -> str:
+        """What a user should know where the weights come from another network."""
+        if self.origin is None:
+            return ""
+        uses = "roads and routes only, without the memory of streets or past trips"
+        if len(self._past.passing.segment):
+            uses = "roads, routes and past trips, without the memory of streets"
+        network, segments = self.origin
+        return f"This model was trained on another network ({segments:,} segments, {network}): it uses {uses}."
+
+
+def _parted(state: Arrays) -> tuple[Arrays, Arrays]:
+    """Return the weights, and what past trips taught under the names of :func:`past_state`."""
+    taught = {name.removeprefix(PAST): array for name, array in state.items() if name.startswith(PAST)}
+    return {name: array for name, array in state.items() if not name.startswith(PAST)}, taught

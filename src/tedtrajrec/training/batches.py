@@ -60,7 +60,8 @@ def training_batch(
         step_s=dataset.info.step_s,
         time_zone=dataset.info.time_zone,
     )
-    batch = dataclasses.replace(batch, number=torch.from_numpy(np.asarray(which, np.int64)))
+    lot = float(trip_numbers(trips, (config.seed, epoch, 5), 1)[0, 0])  # that of the first trip serves for all
+    batch = dataclasses.replace(batch, number=torch.from_numpy(np.asarray(which, np.int64)), lot=lot)
     share = config.forcing * config.forcing_decay**epoch
     draws = trip_numbers(trips, (config.seed, epoch, 2), batch.step_mask.shape[1])
     return batch, torch.from_numpy(draws < share)
