@@ -56,8 +56,8 @@ def test_a_part_of_the_training_trips(tmp_path_factory, data):
     few = whole.with_train(which)
     wanted = trips.select(which)
     split = few.split("train")
-    assert few.info.splits["train"].trips == len(split) == len(wanted)
-    assert few.info.splits["train"].steps == split.n_steps == wanted.n_fixes
+    assert (len(split), split.n_steps) == (len(wanted), wanted.n_fixes)
+    assert few.info == whole.info
     np.testing.assert_array_equal(split.lengths, wanted.lengths)
     assert_same(split.trips(), wanted)
     assert_same(concat_trips(list(split.shards())), wanted)

@@ -32,6 +32,9 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, such as model.d=128 or train.epochs=20.")
     ] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", help="Run or trained model to begin with, of this or of another network.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "auto",
     max_minutes: Annotated[
         float | None, typer.Option("--max-minutes", help="Stop cleanly after so long; give the command again to go on.")
@@ -47,6 +50,7 @@ def train(
         output,
         preset=preset,
         overrides=overrides or (),
+        start=start,
         device=device,
         max_minutes=max_minutes,
         show_progress=True,

@@ -14,7 +14,7 @@ import copy
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -110,12 +110,9 @@ class Dataset:
         return self._splits[name]
 
     def with_train(self, which: ArrayLike) -> Dataset:
-        """Return the dataset with a part of the training trips, given by number; the other splits stay as they are."""
+        """Return the dataset with a part of its training trips, given by number; ``info`` stays that of the folder."""
         out = copy.copy(self)
-        few = self._splits["train"].part(which)
-        out._splits = {**self._splits, "train": few}  # noqa: SLF001  (its own copy)
-        size = replace(self.info.splits["train"], trips=len(few), steps=few.n_steps)
-        out.info = replace(self.info, splits={**self.info.splits, "train": size})
+        out._splits = {**self._splits, "train": self._splits["train"].part(which)}  # noqa: SLF001  (its own copy)
         return out
 
 

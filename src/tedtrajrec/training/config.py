@@ -29,6 +29,7 @@ class TrainConfig:
     rule: Rule = "exact"  # how they are drawn
     redraw: bool = True  # whether every epoch draws anew
     patience: int = 0  # epochs without a better validation accuracy until it stops; 0: never
+    most_train: int = 0  # trips used for training, and so of the past, drawn by the seed; 0: all
     most_valid: int = 2000  # trips used for validation
     seed: int = 0
 
@@ -39,8 +40,8 @@ class TrainConfig:
         for name in ("forcing", "forcing_decay", "warm_up"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be 0 to 1")
-        if self.weight_decay < 0 or self.patience < 0:
-            raise ValueError("weight_decay and patience must not be negative")
+        if min(self.weight_decay, self.patience, self.most_train) < 0:
+            raise ValueError("weight_decay, patience and most_train must not be negative")
         if not 0 <= self.seed < 2**31:
             raise ValueError("seed must be 0 to 2147483647")
         if not self.keep:

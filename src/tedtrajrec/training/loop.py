@@ -74,7 +74,7 @@ def fit(
     method
         The method, with fresh weights made under the seed of the settings.
     dataset
-        A prepared dataset.
+        A prepared dataset, of no more training trips than the settings allow (:func:`few_trips`).
     run
         The run directory.
     config
@@ -92,6 +92,8 @@ def fit(
     split = dataset.split("train")
     if len(split) == 0:
         raise InputError("the dataset has no training trips", file=dataset.path)
+    if 0 < config.most_train < len(split):
+        raise ValueError(f"the dataset has {len(split)} training trips: take a part of it with few_trips")
     _same_settings(folder / "train.json", _describe(method, dataset, config))
     method.to(choose_device(device))
     if method.device.type == "cuda":
@@ -320,6 +322,7 @@ def _describe(method: LearnedMethod[Any, Any], dataset: Dataset, config: TrainCo
     return {
         "method": {"name": method.name, **to_dict(method.config)},
         "train": to_dict(config),
+        **({} if method.start is None else {"start": dict(method.start)}),
         "dataset": {
             "network": info.network_hash,
             "source": info.source,

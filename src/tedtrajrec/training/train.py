@@ -18,6 +18,7 @@ from tedtrajrec.methods.registry import method_class
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.loop import Fitted, fit, validation_batches
+from tedtrajrec.training.start import few_trips, start_from
 
 
 def train_method(
@@ -27,6 +28,7 @@ def train_method(
     *,
     preset: str = "default",
     overrides: Iterable[str] = (),
+    start: str | Path | None = None,
     device: str = "auto",
     max_minutes: float | None = None,
     show_progress: bool = False,
@@ -45,6 +47,8 @@ def train_method(
         ``paper`` or ``default``.
     overrides
         Settings such as ``model.d=128`` or ``train.epochs=20``.
+    start
+        A saved method whose weights training begins with; see :func:`start_from`.
     device, max_minutes, show_progress
         As for :func:`fit`.
     """
@@ -60,6 +64,9 @@ def train_method(
     method: LearnedMethod[Any, Any] = cls(
         prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset))
     )
+    if start is not None:
+        start_from(method, start)
+    prepared = few_trips(prepared, settings)
     method.precompute(prepared)
     with _leaving_a_core():
         fitted = fit(
