@@ -10,8 +10,11 @@ which two fixes surround a step and how far it is from either. Told so, it learn
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tedtrajrec.nn.waves import Waves
 
@@ -56,13 +59,28 @@ class Between(nn.Module):
         tau = ((step_time - start) / (end - start).clamp_min(1)).clamp(0, 1)
         facts = torch.stack([tau, (end - start) / GAP_STEPS, (start == step_time).to(tau.dtype)], -1).to(states.dtype)
         share = facts[..., :1]
-        first, second = _pick(states, before), _pick(states, after)
-        told: Tensor = self.map(torch.cat([first, second, (1 - share) * first, share * second, facts], dim=-1))
+        told = self._told(states, before, after, facts)
         origin = _pick(xy, before).to(states.dtype)
         way = _pick(xy, after).to(states.dtype) - origin
         direction = way / (way.norm(dim=-1, keepdim=True) + self.still)
         place: Tensor = self.waves(origin + share * way, direction)
         return told + self.gain * place
+
+    def _told(self, states: Tensor, before: Tensor, after: Tensor, facts: Tensor) -> Tensor:
+        """Return the MLP's part of b.
+
+        Its first map is linear in the fixes, so they are mapped before they are picked: there are far more steps.
+        """
+        first = cast("nn.Linear", self.map[0])
+        b, m, d = states.shape
+        weight = first.weight[:, : 4 * d].view(-1, 4, d).transpose(0, 1).flatten(0, 1)  # [4 * 2d, d]
+        mapped = functional.linear(states, weight).view(b, m, 4, -1).transpose(1, 2).flatten(1, 2)  # [B, 4m, 2d]
+        place = torch.arange(m, device=states.device)
+        p, q = ((which[..., None] == place).to(states.dtype) for which in (before, after))  # [B, n, m], 1 at the fix
+        share = facts[..., :1]
+        picked = torch.cat([p, q, (1 - share) * p, share * q], dim=-1) @ mapped
+        out: Tensor = self.map[1:](picked + functional.linear(facts, first.weight[:, 4 * d :], first.bias))
+        return out
 
 
 def _pick(values: Tensor, index: Tensor) -> Tensor:

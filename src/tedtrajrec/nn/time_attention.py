@@ -120,7 +120,7 @@ class TimeAttention(nn.Module):
         rate, early, late = self.activation(cell).chunk(3, dim=-1)
         early, late = early * self.scale, late * self.scale
         gate = torch.sigmoid(-rate[None] * lag[:, :, None, :, None].to(key.dtype))  # [q, B, heads, k, c]
-        return Evolved(torch.lerp(late[None].expand_as(gate), early[None].expand_as(gate), gate), bias, value)
+        return Evolved(torch.addcmul(late, gate, early - late), bias, value)
 
     def attend(self, query: Tensor, evolved: Evolved) -> Tensor:
         """Return what queries [q, B, d], or one query [B, d], read from the memory, in the same shape."""

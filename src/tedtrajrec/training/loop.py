@@ -269,10 +269,8 @@ def largest(order: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> int:
 
 
 def _optimizer(method: LearnedMethod[Any, Any], config: TrainConfig) -> torch.optim.Optimizer:
-    fused = method.device.type == "cuda"
-    if config.optimizer == "adam":
-        return torch.optim.Adam(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
-    return torch.optim.AdamW(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
 def validation_batches(dataset: Dataset, config: TrainConfig, keeps: Iterable[str]) -> Iterator[Batch]:
