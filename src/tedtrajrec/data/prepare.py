@@ -22,7 +22,7 @@ from tedtrajrec.data.preparing import listing
 from tedtrajrec.data.preparing.assemble import assemble
 from tedtrajrec.data.preparing.chunk import ChunkPreparer
 from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
-from tedtrajrec.data.preparing.parts import Work, remove_work
+from tedtrajrec.data.preparing.parts import OURS, Work
 from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -30,6 +30,7 @@ from tedtrajrec.progress import progress
 from tedtrajrec.trips.cleaning.rejects import CleanSummary
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.table import Trips
+from tedtrajrec.work import remove_work
 
 __all__ = ["PrepareConfig", "PrepareSummary", "TruthConfig", "prepare_dataset"]
 
@@ -172,5 +173,5 @@ def _finished(output: Path, folder: Path, network: RoadNetwork, described: Mappi
         raise OutputError(f"{output} exists already and is no dataset; give another name.") from None
     if info.config != described or info.network_hash != network.hash:
         raise OutputError(f"{output} is a dataset of another input or other settings; remove it or give another name.")
-    remove_work(folder)
+    remove_work(folder, ours=OURS)
     return PrepareSummary(str(output), info.splits, info.dropped, notes=(f"{output} is there already",))

@@ -1,16 +1,9 @@
-"""Finished parts of the work, kept in a folder beside the output until the dataset is whole.
-
-Each part is one chunk of the input and one file, written beside its place and renamed into it, so that work which is
-interrupted at any moment goes on from the parts that are there. What the parts were made from is written down; parts
-of another input or of other settings are thrown away.
-"""
+"""Finished parts of the work, kept in a folder beside the output until the dataset is whole; one file for each."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.errors import OutputError
 from tedtrajrec.files import replacing
 from tedtrajrec.trips.cleaning.rejects import CleanSummary
 from tedtrajrec.trips.table import Trips, as_text, concat_trips
+from tedtrajrec.work import WorkFolder
 
 FORMAT = 1
-_OURS = re.compile(r"\d{6}\.npz|(recipe|all_read)\.json|rejects\.csv|dataset|\.[0-9a-f]{8}-.*")
+OURS = r"\d{6}\.npz|rejects\.csv|dataset"
 
 Mask = NDArray[np.bool_]
 
@@ -54,7 +47,7 @@ class Part:
     rejects: str  # rows of the CSV of what was dropped
 
 
-class Work:
+class Work(WorkFolder):
     """The folder of parts.
 
     Parameters
@@ -66,25 +59,9 @@ class Work:
     """
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:
-        self.folder = folder
+        super().__init__(folder, {"format": FORMAT, **recipe}, ours=OURS)
         self.dataset = folder / "dataset"
         self.rejects = folder / "rejects.csv"
-        recipe = json.loads(json.dumps({"format": FORMAT, **recipe}))
-        found = folder.exists()
-        self.is_new = not found or _read(folder / "recipe.json") != recipe
-        self.was_other = found and self.is_new
-        if self.was_other:
-            self.remove()
-        if self.is_new:
-            try:
-                folder.mkdir(parents=True)
-            except OSError as error:
-                raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from error
-            _write(folder / "recipe.json", recipe)
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        remove_work(self.folder)
 
     # ------------------------------------------------------------------ reading the input
 
@@ -112,16 +89,6 @@ class Work:
                 fix_offsets=part.fix_offsets,
                 **{name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()},
             )
-
-    @property
-    def all_read(self) -> Mapping[str, Any] | None:
-        """What was noted when the whole input had been read, or None."""
-        note: Mapping[str, Any] | None = _read(self.folder / "all_read.json")
-        return note
-
-    def note_all_read(self, note: Mapping[str, Any]) -> None:
-        """Note that the whole input has been read; no further part will come."""
-        _write(self.folder / "all_read.json", note)
 
     # ------------------------------------------------------------------ reading the parts
 
@@ -165,26 +132,3 @@ class Work:
                 held, count = [joined.select(np.arange(size, count))], count - size
         if count:
             yield concat_trips(held)
-
-
-def remove_work(folder: Path) -> None:
-    """Remove a folder of parts, if it is one and holds nothing else."""
-    if not folder.is_dir():
-        return
-    if not all(_OURS.fullmatch(entry.name) for entry in folder.iterdir()):
-        raise OutputError(f"{folder} holds files that are not ours; prepare keeps its parts there, so move them away.")
-    # The recipe goes first: what is left without it is never gone on from.
-    (folder / "recipe.json").unlink(missing_ok=True)
-    shutil.rmtree(folder)
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(value, ensure_ascii=False), "utf-8")
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
