@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,10 +16,11 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.experiments.cells import run_cell, run_plan
-from tedtrajrec.experiments.plan import read_plan
+from tedtrajrec.experiments.plan import Plan, Source, read_plan
 from tedtrajrec.experiments.table import format_rows
-from tedtrajrec.methods.registry import make_method
+from tedtrajrec.methods.registry import load_method, make_method
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
+from tests.training.test_start import other_dataset  # noqa: F401  (a fixture)
 
 PLAN = """
 [datasets.city]
@@ -105,6 +109,100 @@ def test_cells_run_once_and_their_rows_say_what_they_are(
     table = format_rows(rows).splitlines()
     assert table[2].startswith("| plain | city | 1/4 | linear_hmm | 1 | ")
     assert len(table) == 5
+
+
+STARTS = """
+[datasets.city]
+path = "nowhere"
+
+[datasets.other]
+path = "nowhere"
+
+[[cells]]
+group = "first"
+methods = ["tedtrajrec_parallel"]
+datasets = ["city"]
+set = ["model.d=8", "model.heads=2", "model.width=8", "model.hidden=8", "model.most=16", "train.epochs=1"]
+
+[[cells]]
+group = "there"
+methods = ["tedtrajrec_parallel"]
+datasets = ["other"]
+start = "first-city-tedtrajrec_parallel-{keep}-{seed}"
+train = false
+
+[[cells]]
+group = "on"
+methods = ["tedtrajrec_parallel"]
+datasets = ["other"]
+set = ["model.d=8", "model.heads=2", "model.width=8", "model.hidden=8", "model.most=16", "train.epochs=1"]
+start = "first-city-tedtrajrec_parallel-{keep}-{seed}"
+"""
+
+
+class Thread(threading.Thread):
+    """In place of a process, which would take seconds to load the libraries."""
+
+    exitcode = 0
+
+
+def test_cells_that_start_from_others(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_dataset: Dataset,  # noqa: F811
+    other_dataset: Dataset,  # noqa: F811
+) -> None:
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Thread))
+    file = tmp_path / "plan.toml"
+    file.write_text(STARTS)
+    plan = read_plan(file, {"city": str(small_dataset.path), "other": str(other_dataset.path)})
+    first = "first-city-tedtrajrec_parallel-1of8-0"
+    assert [cell.start for cell in plan.cells] == ["", first, first]
+    assert plan.cells[1].settings == ()
+    said: list[str] = []
+    alone = dataclasses.replace(plan, cells=plan.cells[1:])
+    assert run_plan(alone, tmp_path / "rows", device="cpu", say=said.append) == []
+    assert said[1].startswith("there-other-tedtrajrec_parallel-1of8-0: left out, there is no finished run")
+    assert len(said) == 3
+
+    rows = run_plan(plan, tmp_path / "rows", jobs=3, device="cpu", say=said.append)
+    assert [row["cell"]["group"] for row in rows] == ["first", "there", "on"]
+    assert said[4].endswith(f"{first}: done")  # the others have waited for it
+    assert [bool(row["note"]) for row in rows] == [False, True, False]
+    assert rows[1]["training"] == {}
+    method = load_method(tmp_path / "rows" / "runs" / first, other_dataset.network)
+    evaluation = evaluate_draw(method, draw_steps(other_dataset, keep="1/8"))
+    assert rows[1]["metrics"]["test"]["accuracy"] == evaluation.summary["accuracy"]
+    described = json.loads((tmp_path / "rows" / "runs" / plan.cells[2].name / "config.json").read_text())
+    assert described["start"]["run"] == first
+
+
+def test_starts_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    for change, message in {
+        ('group = "first"', 'group = "first"\nstart = "on-other-tedtrajrec_parallel-1of8-0"'): "comes before its start",
+        ('group = "first"', 'group = "first"\ntrain = false'): "without training there must be a start",
+        ("train = false", 'train = false\nset = ["model.d=8"]'): "the settings are those of the start",
+        ('"there"\nmethods = ["tedtrajrec_parallel"]', '"there"\nmethods = ["lookup"]'): "lookup is not trained",
+    }.items():
+        file.write_text(STARTS.replace(*change))
+        with pytest.raises((ConfigError, InputError), match=message):
+            read_plan(file)
+
+
+def test_rows_of_old_are_known(plan_file: Path, tmp_path: Path) -> None:
+    cell = read_plan(plan_file).cells[0]
+    said = {name: value for name, value in dataclasses.asdict(cell).items() if name not in {"start", "train"}}
+    (tmp_path / f"{cell.name}.json").write_text(json.dumps({"cell": said, "finished": True}))
+    plan = Plan({"city": Source("nowhere")}, (cell,))
+    assert run_plan(plan, tmp_path, say=lambda _: None)[0]["finished"]
+
+
+def test_the_plans_of_the_repository_can_be_read() -> None:
+    files = sorted((Path(__file__).parents[2] / "configs" / "experiments").glob("*.toml"))
+    assert len(files) >= 4
+    for file in files:
+        assert read_plan(file).cells
 
 
 def _edited(file: Path, old: str, new: str) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tedtrajrec import __version__
-from tedtrajrec.config import to_dict
+from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
@@ -42,7 +42,7 @@ def run_cell(
     cell, source
         The cell and where its dataset lies.
     run
-        Folder of the training run; one that is there goes on.
+        Folder of the training run; one that is there goes on. Beside it lies that of the start, where there is one.
     device
         As for :func:`train_method`.
     until
@@ -62,6 +62,7 @@ def run_cell(
         "cell": asdict(cell),
         "finished": training.get("finished", True),
         "method": {"name": method.name, "parameters": _size(method), **to_dict(method.config)},
+        "note": method.note,
         "training": training,
         "metrics": {name: evaluation.summary for name, evaluation in evaluations.items()},
         "draws": {name: evaluation.draw.hash for name, evaluation in evaluations.items()},
@@ -77,16 +78,21 @@ def _learn(
         method = make_method(cell.method, dataset.network, cell.settings)
         method.precompute(dataset)
         return method, {}
+    start = run.with_name(cell.start) if cell.start else None
+    if start is not None and not cell.train:
+        return _placed(load_method(start, dataset.network), device), {}
     minutes = None if until is None else max(0.0, until - EVALUATION_S - time.time()) / 60
     fitted = train_method(
-        cell.method, dataset, run, overrides=cell.settings, device=device, max_minutes=minutes, show_progress=False
+        cell.method, dataset, run, overrides=cell.settings, start=start, device=device, max_minutes=minutes
     )
     if fitted.epochs == 0:
         return None
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    learned = load_method(run, dataset.network)
-    placed = learned.to(choose_device(device)) if isinstance(learned, LearnedMethod) else learned
-    return placed, {**asdict(fitted), "history": history}
+    return _placed(load_method(run, dataset.network), device), {**asdict(fitted), "history": history}
+
+
+def _placed(method: Method[Any], device: str) -> Method[Any]:
+    return method.to(choose_device(device)) if isinstance(method, LearnedMethod) else method
 
 
 def _size(method: Method[Any]) -> int:
@@ -114,6 +120,8 @@ def run_plan(
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
     """Run the cells of a plan that have no row yet, each in a process of its own, and return all rows.
+
+    A cell with a start waits for it, and is left out where that has no finished run.
 
     Parameters
     ----------
@@ -147,8 +155,15 @@ def run_plan(
             if late and waiting:
                 say(f"{len(waiting)} cells are left for another time")
                 waiting = []
-            while waiting and len(active) < jobs:
-                cell = waiting.pop(0)
+            while len(active) < jobs:
+                pending = {cell.name for cell in waiting} | active.keys()
+                cell = next((cell for cell in waiting if cell.start not in pending), None)
+                if cell is None:
+                    break
+                waiting.remove(cell)
+                if cell.start and not _has_run(plan, folder, run_folder, cell.start):
+                    say(f"{cell.name}: left out, there is no finished run {run_folder / cell.start} to start from")
+                    continue
                 arguments = cell, plan.datasets[cell.dataset], folder, run_folder / cell.name, device, until
                 process = context.Process(target=_work, args=arguments, name=cell.name)
                 process.start()
@@ -180,7 +195,13 @@ def _row(folder: Path, cell: Cell) -> dict[str, Any] | None:
     if not path.exists():
         return None
     row: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return row if row["cell"] == json.loads(json.dumps(asdict(cell))) else None
+    return row if from_dict(Cell, row["cell"]) == cell else None
+
+
+def _has_run(plan: Plan, folder: Path, runs: Path, name: str) -> bool:
+    """Return whether there are the weights of a cell, and its training is finished if it is one of the plan."""
+    done = all(_done(folder, cell) for cell in plan.cells if cell.name == name)
+    return done and (runs / name / "model.safetensors").exists()
 
 
 def _done(folder: Path, cell: Cell) -> bool:

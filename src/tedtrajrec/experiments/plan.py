@@ -18,6 +18,9 @@ A plan is a TOML file,
 
 and every combination within an entry is a cell. Rows are files of JSON named after their cells, so those of several
 machines are merged by copying them into one folder. What has a row with the same settings is not run again.
+
+With ``start = "name of a cell"`` training begins with the weights of that one's run; with ``train = false`` too, they
+are evaluated as they are. ``{seed}`` and ``{keep}`` in the name stand for those of the cell.
 """
 
 from __future__ import annotations
@@ -56,6 +59,12 @@ class Entry:
     seeds: tuple[int, ...] = (0,)
     set: tuple[str, ...] = ()
     variants: dict[str, tuple[str, ...]] | None = None
+    start: str = ""
+    train: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.train or self.start):
+            raise ValueError("without training there must be a start")
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,13 @@ class Cell:
     keep: str
     seed: int
     settings: tuple[str, ...]  # of model and training for learned methods
+    start: str = ""  # the cell whose weights training begins with
+    train: bool = True  # False: these are evaluated as they are
 
     @property
     def name(self) -> str:
         """A name fit for a file."""
-        words = self.group, self.dataset, self.method, self.variant, self.keep.replace("/", "of"), str(self.seed)
+        words = self.group, self.dataset, self.method, self.variant, _of(self.keep), str(self.seed)
         return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in words if word)
 
 
@@ -117,6 +128,10 @@ def read_plan(file: str | Path, paths: Mapping[str, str] | None = None) -> Plan:
                 raise InputError(f"there is no dataset '{cell.dataset}'", file=path, field=f"cells {entry.group}")
             if cells.setdefault(cell.name, cell) != cell:
                 raise InputError(f"two cells of other settings are named {cell.name}", file=path)
+    order = {name: k for k, name in enumerate(cells)}
+    for cell in cells.values():
+        if order.get(cell.start, -1) >= order[cell.name]:
+            raise InputError(f"{cell.name} comes before its start {cell.start}", file=path)
     return Plan(datasets, tuple(cells.values()))
 
 
@@ -137,9 +152,19 @@ def _cells(entry: Entry) -> list[Cell]:
         entry.seeds, entry.datasets, entry.methods, variants.items(), entry.keeps
     ):
         settings = [*entry.set, *more]
-        if issubclass(method_class(method), LearnedMethod):
+        learned = issubclass(method_class(method), LearnedMethod)
+        if entry.start and not learned:
+            raise ConfigError(f"Cells {entry.group}: {method} is not trained, so it has no start.")
+        if not entry.train and settings:
+            raise ConfigError(f"Cells {entry.group}: without training the settings are those of the start.")
+        if learned and entry.train:
             settings += [f"train.seed={seed}"]
             if not any(text.startswith("train.keep=") for text in settings):
                 settings += [f'train.keep=["{keep}"]']
-        cells.append(Cell(entry.group, method, variant, dataset, keep, seed, tuple(settings)))
+        start = entry.start.replace("{seed}", str(seed)).replace("{keep}", _of(keep))
+        cells.append(Cell(entry.group, method, variant, dataset, keep, seed, tuple(settings), start, entry.train))
     return cells
+
+
+def _of(keep: str) -> str:
+    return keep.replace("/", "of")
