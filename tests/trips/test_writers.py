@@ -58,7 +58,7 @@ def test_csv_keeps_every_value_and_settles(ending: str, made: Trips) -> None:
         read = read_trips(first)
         # CSV has neither types nor values per trip: the former are inferred, the latter repeated.
         assert_same_trips(read.replace(extra={}), made.replace(extra={}, trip_extra={}))
-        assert list(read.extra) == [*made.trip_extra, *made.extra]
+        assert list(read.extra) == [*made.extra, *made.trip_extra]
         write_trips(read, second)
         if not spells_truth_otherwise(made):
             assert first.read_bytes() == second.read_bytes()

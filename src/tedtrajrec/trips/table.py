@@ -160,12 +160,12 @@ def concat_trips(parts: Sequence[Trips]) -> Trips:
         lat=np.concatenate([p.lat for p in parts]),
         segment=None if head.segment is None else np.concatenate([p.segment for p in parts if p.segment is not None]),
         ratio=None if head.ratio is None else np.concatenate([p.ratio for p in parts if p.ratio is not None]),
-        extra={name: _join([p.extra[name] for p in parts]) for name in head.extra},
-        trip_extra={name: _join([p.trip_extra[name] for p in parts]) for name in head.trip_extra},
+        extra={name: join_columns([p.extra[name] for p in parts]) for name in head.extra},
+        trip_extra={name: join_columns([p.trip_extra[name] for p in parts]) for name in head.trip_extra},
     )
 
 
-def _join(columns: list[NDArray[Any]]) -> NDArray[Any]:
+def join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
     """Return columns one after another, with their missing values."""
     if any(isinstance(column, np.ma.MaskedArray) for column in columns):
         values = np.concatenate([np.ma.getdata(column) for column in columns])

@@ -63,8 +63,8 @@ def scatter(trips: Trips) -> pl.DataFrame:
         columns.append(segment.set(segment < 0, None))
     if trips.ratio is not None:
         columns.append(pl.Series("ratio", trips.ratio).fill_nan(None))
-    columns += [to_column(name, values).gather(trip_of_fix) for name, values in trips.trip_extra.items()]
     columns += [to_column(name, values) for name, values in trips.extra.items()]
+    columns += [to_column(name, values).gather(trip_of_fix) for name, values in trips.trip_extra.items()]
     names = [column.name for column in columns]
     for name in (*trips.trip_extra, *trips.extra):
         if name in CANONICAL or names.count(name) > 1:
