@@ -82,7 +82,7 @@ class ParallelConfig(LearnedConfig):
     attention: Kind = "ted"
     activation: Activation = "lecun"
     gamma_m: float = 30.0
-    hidden: int = 64  # width of the network over features of candidates
+    hidden: int = 128  # width of the network over features of candidates
     most: int = 48  # candidates of a step
     remembered: int = 300  # past drives over each segment at most
     among: bool = True  # steps attend to each other
