@@ -71,6 +71,9 @@ class Method(ABC, Generic[Settings]):
     Config: ClassVar[type[Any]] = NoConfig
     decoding = "own"
     """How answers are found: the method's own way, or what was asked for instead."""
+    answers_fixes: ClassVar[bool] = False
+    """Whether the answer at an observed step is where the vehicle was at the fix, not at the step, where a fix lies
+    between two steps."""
 
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         self.network = network
@@ -82,6 +85,11 @@ class Method(ABC, Generic[Settings]):
     def note(self) -> str:
         """What a user should know of the answers, in a sentence; mostly nothing."""
         return ""
+
+    @property
+    def drivable(self) -> bool:
+        """Whether its answers are made to be driven, without :class:`~tedtrajrec.methods.feasible.Feasible`."""
+        return False
 
     def precompute(self, dataset: Dataset) -> None:
         """Learn tables from the training trips of a dataset, and from nothing else of it."""

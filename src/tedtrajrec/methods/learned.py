@@ -137,6 +137,7 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
         As for :class:`Method`.
     """
 
+    answers_fixes: ClassVar[bool] = True
     PRESETS: ClassVar[dict[str, Any]] = {}
     """Settings by name: ``paper`` is what its paper says, ``default`` (those of the class) what wins on validation."""
 

@@ -305,9 +305,14 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
             functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
         )
 
+    @property
+    def drivable(self) -> bool:
+        """Whether its answers are made to be driven."""
+        return self.config.decode == "drivable"
+
     def recover(self, batch: Batch) -> Recovered:
         """Return the position at every step, with its probability."""
-        return self.drive(batch)[0] if self.config.decode == "drivable" else super().recover(batch)
+        return self.drive(batch)[0] if self.drivable else super().recover(batch)
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
