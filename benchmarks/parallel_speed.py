@@ -11,6 +11,7 @@ recovery from fixes to drivable positions, one batch after another.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import time
@@ -47,6 +48,7 @@ def city_of(radius_m: float) -> RoadNetwork:
     return synthetic_city(config=CityConfig(radius_m=radius_m, block_m=115.0, river_m=100.0, radials=9))
 
 
+@functools.cache
 def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
     """Return random drives that do not turn back, at half the free flow, with fixes 5 m off."""
     rng = np.random.default_rng(seed)
