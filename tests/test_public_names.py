@@ -6,8 +6,8 @@ import pytest
 import tedtrajrec
 
 PUBLIC = [
-    "CandidateFinder", "Dataset", "RoadNetwork", "Router", "TedtrajrecError", "Trips", "build_network", "clean_trips",
-    "match", "prepare_dataset", "read_trips", "simulate_trips", "thin_trips", "write_trips",
+    "Dataset", "Recoverer", "RoadNetwork", "TedtrajrecError", "Trips", "build_network", "match", "prepare_dataset",
+    "read_trips", "simulate_trips", "train_method", "write_trips",
 ]  # fmt: skip
 
 

@@ -12,49 +12,43 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 __all__ = [
-    "CandidateFinder",
     "Dataset",
+    "Recoverer",
     "RoadNetwork",
-    "Router",
     "TedtrajrecError",
     "Trips",
     "build_network",
-    "clean_trips",
     "match",
     "prepare_dataset",
     "read_trips",
     "simulate_trips",
-    "thin_trips",
+    "train_method",
     "write_trips",
 ]
 
 _HOME = {
-    "CandidateFinder": "tedtrajrec.network.candidates",
     "Dataset": "tedtrajrec.data.dataset",
+    "Recoverer": "tedtrajrec.recovery.recoverer",
     "RoadNetwork": "tedtrajrec.network.roadnet",
-    "Router": "tedtrajrec.network.routing",
     "TedtrajrecError": "tedtrajrec.errors",
     "Trips": "tedtrajrec.trips.table",
     "build_network": "tedtrajrec.network.build",
-    "clean_trips": "tedtrajrec.trips.clean",
     "match": "tedtrajrec.trips.match",
     "prepare_dataset": "tedtrajrec.data.prepare",
     "read_trips": "tedtrajrec.trips.readers",
     "simulate_trips": "tedtrajrec.trips.simulate",
-    "thin_trips": "tedtrajrec.data.sampling",
+    "train_method": "tedtrajrec.training.train",
     "write_trips": "tedtrajrec.trips.writers",
 }
 
 if TYPE_CHECKING:
     from tedtrajrec.data.dataset import Dataset
     from tedtrajrec.data.prepare import prepare_dataset
-    from tedtrajrec.data.sampling import thin_trips
     from tedtrajrec.errors import TedtrajrecError
     from tedtrajrec.network.build import build_network
-    from tedtrajrec.network.candidates import CandidateFinder
     from tedtrajrec.network.roadnet import RoadNetwork
-    from tedtrajrec.network.routing import Router
-    from tedtrajrec.trips.clean import clean_trips
+    from tedtrajrec.recovery.recoverer import Recoverer
+    from tedtrajrec.training.train import train_method
     from tedtrajrec.trips.match import match
     from tedtrajrec.trips.readers import read_trips
     from tedtrajrec.trips.simulate import simulate_trips

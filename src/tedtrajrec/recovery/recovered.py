@@ -230,13 +230,18 @@ def no_trips(rejects: Rejects | None = None) -> RecoveredTrips:
     )
 
 
-def kept_by_trip(trips: Trips) -> dict[str, NDArray[Any]]:
-    """Return the extra columns of trips by trip: of those with a value for each fix, that of the first.
+def kept_by_trip(trips: Trips, number: Ints) -> dict[str, NDArray[Any]]:
+    """Return the extra columns of some trips by trip: of those with a value for each fix, that of the first.
 
-    Columns that recovered trips have themselves make place for these: they get ``_in_file`` behind their names. Every
-    trip must have a fix.
+    Columns that recovered trips have themselves make place for these: they get ``_in_file`` behind their names.
+
+    Parameters
+    ----------
+    number
+        Of the trips; each must have a fix.
     """
-    columns = {**{name: values[trips.offsets[:-1]] for name, values in trips.extra.items()}, **trips.trip_extra}
+    columns = {name: values[trips.offsets[number]] for name, values in trips.extra.items()}
+    columns |= {name: values[number] for name, values in trips.trip_extra.items()}
     return {f"{name}_in_file" if name in OWN_COLUMNS else name: values for name, values in columns.items()}
 
 
