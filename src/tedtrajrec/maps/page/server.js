@@ -1,0 +1,73 @@
+// What the page needs from the service. The self-contained file has the same in embedded.js.
+
+import { Problem } from "./problem.js";
+
+const MOST_SEGMENTS = 60_000; // a larger network is loaded around the trips only
+const MARGIN = 0.012; // degrees around the trips, about a kilometre
+
+const TYPES = {
+  csv: "text/csv",
+  tsv: "text/tab-separated-values",
+  gpx: "application/gpx+xml",
+  geojson: "application/geo+json",
+  json: "application/json",
+};
+
+export class Server {
+  /** @returns {Promise<{methods: object[], examples: object[], timeZone: string, title: string}>} */
+  async start() {
+    const [about, { examples }] = await Promise.all([
+      ask("v1/methods"),
+      ask("v1/examples").catch(() => ({ examples: [] })),
+    ]);
+    this.about = about;
+    return {
+      title: "sparse GPS to trips on the road",
+      takesFiles: true,
+      methods: [...about.methods].sort((a, b) => b.default - a.default),
+      timeZone: about.methods[0]?.time_zone,
+      examples,
+    };
+  }
+
+  /** The network of a box, or of everything where that is not too much; null: nothing yet. */
+  async network(box) {
+    const all = this.about.segments <= MOST_SEGMENTS;
+    if (!all && !box) return null;
+    const [west, south, east, north] = all
+      ? this.about.bbox
+      : [box[0] - MARGIN, box[1] - MARGIN, box[2] + MARGIN, box[3] + MARGIN];
+    this.whole = all;
+    return ask(`v1/network?bbox=${[west, south, east, north].join(",")}`);
+  }
+
+  /** @param {{file: File} | {example: object}} input */
+  recover(input, method) {
+    const query = `v1/recover?method=${encodeURIComponent(method)}`;
+    if (input.example) {
+      const { traj_id, points } = input.example;
+      return post("v1/recover", JSON.stringify({ method, trips: [{ traj_id, points }] }), "application/json");
+    }
+    return post(query, input.file, typeOf(input.file.name));
+  }
+}
+
+function typeOf(name) {
+  const ending = name.toLowerCase().replace(/\.gz$/, "").split(".").pop();
+  const type = TYPES[ending];
+  if (type) return type;
+  throw new Problem(`${name} is not a kind of file this page knows.`, "Give a CSV, GPX or GeoJSON file.");
+}
+
+const post = (url, body, type) => ask(url, { method: "POST", body, headers: { "Content-Type": type, Accept: "application/json" } });
+
+async function ask(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, options);
+  } catch {
+    throw new Problem("The service does not answer.", "Check that 'tedtrajrec serve' still runs, then try again.");
+  }
+  if (answer.ok) return answer.json();
+  throw await Problem.from(answer);
+}
