@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from tedtrajrec import __version__
-from tedtrajrec.cli import data, experiments, methods, network, trips
+from tedtrajrec.cli import data, experiments, methods, network, recover, serve, trips
 from tedtrajrec.cli.demo import DEMO, run_demo
 from tedtrajrec.errors import TedtrajrecError
 
@@ -37,6 +37,8 @@ app.add_typer(data.prepare_app)
 app.add_typer(data.app, name="data")
 app.add_typer(methods.app)
 app.add_typer(experiments.app)
+app.add_typer(recover.app)
+app.add_typer(serve.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
