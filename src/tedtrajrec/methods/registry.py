@@ -39,14 +39,14 @@ def make_method(name: str, network: RoadNetwork, overrides: Iterable[str] = ()) 
 
 
 def load_method(saved: str | Path, network: RoadNetwork) -> Method[Any]:
-    """Return a saved method.
+    """Return a saved method; its ``note`` says so where the network is not the one it was made for.
 
     Parameters
     ----------
     saved
         Its folder, or the name of a model that comes with tedtrajrec.
     network
-        The one it was made for.
+        The one it was made for, or another one if the method can do without what it knows of that (:meth:`Method.take`).
     """
     folder = saved_folder(saved)
     return method_class(read_description(folder)["method"]).load(folder, network)
