@@ -19,6 +19,7 @@ import typer
 
 from tedtrajrec import __version__
 from tedtrajrec.cli import data, experiments, methods, network, recover, serve, trips
+from tedtrajrec.cli import map as map_
 from tedtrajrec.cli.demo import DEMO, run_demo
 from tedtrajrec.errors import TedtrajrecError
 
@@ -39,6 +40,7 @@ app.add_typer(methods.app)
 app.add_typer(experiments.app)
 app.add_typer(recover.app)
 app.add_typer(serve.app)
+app.add_typer(map_.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
