@@ -14,7 +14,7 @@ from tedtrajrec.trips.table import Trips
 
 def recovered_json(recovered: RecoveredTrips) -> list[dict[str, Any]]:
     """Return recovered trips, in the form of ``trips`` in the answer to ``POST /v1/recover``."""
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "timestamp": recovered.time,
         "lon": recovered.lon,
         "lat": recovered.lat,

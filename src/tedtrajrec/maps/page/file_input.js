@@ -3,8 +3,9 @@
 import { count } from "./words.js";
 
 export class FileInput {
-  /** @param {(input: {file: File} | {example: object}) => void} onInput */
-  constructor(onInput) {
+  /** @param {(input: {file: File} | {example: object}) => void} onInput
+   *  @param {() => void} onOptions Called when other options were chosen. */
+  constructor(onInput, onOptions) {
     this.form = document.getElementById("input");
     this.file = document.getElementById("file");
     this.example = document.getElementById("example");
@@ -17,11 +18,25 @@ export class FileInput {
       if (this.example.value !== "") onInput({ example: this.examples[Number(this.example.value)] });
     });
     this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.options = document.getElementById("options");
+    this.options.addEventListener("change", () => this.options.querySelector(":invalid") ?? onOptions());
     this.#takeDrops(onInput);
   }
 
-  show(examples) {
+  /** What the service should know beside the fixes; only what was said. */
+  get chosen() {
+    const value = (id) => document.getElementById(id).value.trim();
+    return {
+      ...(value("step") && { step_s: Number(value("step")) }),
+      ...(Number(value("alternatives")) && { alternatives: Number(value("alternatives")) }),
+      ...(value("zone") && { timezone: value("zone") }),
+    };
+  }
+
+  show({ examples, timeZone, step }) {
     this.form.hidden = false;
+    document.getElementById("zone").placeholder = timeZone ? `none, such as ${timeZone}` : "none";
+    document.getElementById("step").placeholder = step ?? "";
     this.examples = examples;
     document.getElementById("example-row").hidden = !examples.length;
     for (const [i, { traj_id, points, truth }] of examples.entries()) {

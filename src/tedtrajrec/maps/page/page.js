@@ -21,7 +21,10 @@ export class Page {
     this.source = source;
     this.results = new Map(); // method -> {trips: Map of key -> Trip, notes, rejects, attribution}
     this.maps = [];
-    this.input = new FileInput((input) => this.#guard(() => this.open(input)));
+    this.input = new FileInput(
+      (input) => this.#guard(() => this.open(input)),
+      () => this.given && this.#guard(() => this.open(this.given)),
+    );
     this.views = new Views(() => this.#guard(() => this.show()));
     this.list = new TripList((key) => this.#guard(() => this.select(key)));
     this.timeline = new Timeline((time, playing) => this.#moved(time, playing));
@@ -45,7 +48,7 @@ export class Page {
       await this.#loadNetwork(null);
       this.maps[0].fitNetwork();
       if (about.takesFiles) {
-        this.input.show(about.examples);
+        this.input.show(about);
         this.#say("");
         byId("welcome").hidden = false;
         byId("welcome").textContent = "Drop a file of sparse GPS fixes, or pick an example.";
@@ -111,13 +114,13 @@ export class Page {
 
   async #recover(input, method) {
     this.#say(input.file ? `Recovering ${input.file.name} with ${method}…` : "Recovering…");
-    const answer = await this.source.recover(input, method);
+    const answer = await this.source.recover(input, method, this.input.chosen);
     const points = answer.trips.flatMap(({ lon, lat }) => lon.map((x, i) => [x, lat[i]]));
     if (points.length) await this.#loadNetwork(bounds(points));
     const trips = answer.trips.filter(({ lon }) => lon.length).map((raw) => new Trip(raw, this.network));
     const given = input.example ? asColumns(input.example) : (answer.fixes ?? []);
     const truth = input.example?.truth ? [{ ...input.example.truth, traj_id: input.example.traj_id }] : (answer.truth ?? []);
-    this.#say(`${count(trips.length, "trip")} recovered${answer.rejects.length ? `, ${count(answer.rejects.length, "reject")}` : ""}.`);
+    this.#say(`${count(trips.length, "trip")}${answer.rejects.length ? `, ${count(answer.rejects.length, "reject")}` : ""}`);
     return {
       trips: new Map(trips.map((trip) => [trip.key, trip])),
       fixes: new Map(given.map((fixes) => [fixes.traj_id, fixes])),

@@ -10,7 +10,6 @@ const TYPES = {
   tsv: "text/tab-separated-values",
   gpx: "application/gpx+xml",
   geojson: "application/geo+json",
-  json: "application/json",
 };
 
 export class Server {
@@ -26,6 +25,7 @@ export class Server {
       takesFiles: true,
       methods: [...about.methods].sort((a, b) => b.default - a.default),
       timeZone: about.methods[0]?.time_zone,
+      step: about.methods[0]?.step_s,
       examples,
     };
   }
@@ -41,14 +41,18 @@ export class Server {
     return ask(`v1/network?bbox=${[west, south, east, north].join(",")}`);
   }
 
-  /** @param {{file: File} | {example: object}} input */
-  recover(input, method) {
-    const query = `v1/recover?method=${encodeURIComponent(method)}`;
+  /**
+   * @param {{file: File} | {example: object}} input
+   * @param {{step_s?: number, alternatives?: number, timezone?: string}} options
+   */
+  async recover(input, method, options) {
     if (input.example) {
       const { traj_id, points } = input.example;
-      return post("v1/recover", JSON.stringify({ method, trips: [{ traj_id, points }] }), "application/json");
+      const body = JSON.stringify({ ...options, method, trips: [{ traj_id, points }] });
+      return post("v1/recover", body, "application/json");
     }
-    return post(query, input.file, typeOf(input.file.name));
+    const query = new URLSearchParams({ ...options, method });
+    return post(`v1/recover?${query}`, input.file, typeOf(input.file.name));
   }
 }
 

@@ -72,9 +72,10 @@ export class TripMap {
   fit(box, { animate = true } = {}) {
     const { clientWidth, clientHeight } = this.view.getContainer();
     const around = Math.round(Math.min(clientWidth, clientHeight) * 0.1);
-    const legend = document.querySelector("#legend[open]")?.offsetWidth ?? 0;
-    const left = clientWidth > 3 * legend ? around + legend : around; // beside the legend, where there is room
-    const padding = { top: around, right: around, bottom: around, left };
+    const padding = { top: around, right: around, bottom: around, left: around };
+    const legend = document.querySelector("#legend[open]");
+    if (legend && clientWidth > 3 * legend.offsetWidth) padding.left += legend.offsetWidth;
+    else if (legend && clientHeight > 2.5 * legend.offsetHeight) padding.bottom += legend.offsetHeight;
     this.view.fitBounds(box, { padding, maxZoom: 16.5, animate: animate && !CALM.matches, duration: 500 });
   }
 
