@@ -13,6 +13,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
+from xml.sax.saxutils import escape
 
 import numpy as np
 import polars as pl
@@ -62,10 +63,19 @@ class TripWriter:
     """Writes trips chunk by chunk: ``with TripWriter(path) as writer: writer.write(chunk)``.
 
     All chunks have the columns and types of the first. The file appears when the block ends without an error.
+
+    Parameters
+    ----------
+    path
+        As for :func:`write_trips`.
+    attribution
+        Whose data the trips are made from, for the formats that have a place for it: the metadata of Parquet, a member
+        of GeoJSON, the description of GPX. CSV has none.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, attribution: str | None = None) -> None:
         self.path = Path(path)
+        self._attribution = attribution
         self._make_sink = _sink_for(self.path)
         self._stack = contextlib.ExitStack()
         self._sink: _Sink | None = None
@@ -75,7 +85,7 @@ class TripWriter:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             beside = stack.enter_context(replacing(self.path))
-            self._sink = stack.enter_context(self._make_sink(beside))
+            self._sink = stack.enter_context(self._make_sink(beside, self._attribution))
             self._stack = stack.pop_all()
         return self
 
@@ -121,16 +131,18 @@ _NO_TRIPS = Trips(
 class _TextSink(contextlib.AbstractContextManager["_TextSink"]):
     """A text file, perhaps compressed; the time of writing is not stored, so equal trips give equal files."""
 
-    header = ""
     footer = ""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, attribution: str | None) -> None:
         self._stack = contextlib.ExitStack()
         self.file: BufferedIOBase = self._stack.enter_context(path.open("wb"))
         if path.suffix.lower() == ".gz":
             compressed = gzip.GzipFile(filename="", fileobj=self.file, mode="wb", compresslevel=6, mtime=0)
             self.file = self._stack.enter_context(compressed)
-        self.file.write(self.header.encode())
+        self.file.write(self._header(attribution).encode())
+
+    def _header(self, attribution: str | None) -> str:  # noqa: ARG002  (formats with a place for it use it)
+        return ""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
@@ -139,8 +151,8 @@ class _TextSink(contextlib.AbstractContextManager["_TextSink"]):
 
 
 class _CsvSink(_TextSink):
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, attribution: str | None) -> None:
+        super().__init__(path, attribution)
         self._delimiter = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","
         self._first = True
 
@@ -153,8 +165,10 @@ class _CsvSink(_TextSink):
 
 
 class _GpxSink(_TextSink):
-    header = HEADER
     footer = FOOTER
+
+    def _header(self, attribution: str | None) -> str:
+        return HEADER if attribution is None else f"{HEADER}<metadata><desc>{escape(attribution)}</desc></metadata>\n"
 
     def write(self, trips: Trips) -> None:
         self.file.write(to_gpx(trips).encode())
@@ -163,12 +177,15 @@ class _GpxSink(_TextSink):
 class _GeoJsonSink(_TextSink):
     """A feature per trip: a LineString (a Point for one fix), per-fix values under coordinateProperties."""
 
-    header = '{"type": "FeatureCollection", "features": [\n'
     footer = "\n]}\n"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, attribution: str | None) -> None:
+        super().__init__(path, attribution)
         self._first = True
+
+    def _header(self, attribution: str | None) -> str:
+        member = "" if attribution is None else f'"attribution": {json.dumps(attribution, ensure_ascii=False)}, '
+        return f'{{"type": "FeatureCollection", {member}"features": [\n'
 
     def write(self, trips: Trips) -> None:
         fixes = scatter(trips.replace(trip_extra={}))
@@ -214,8 +231,9 @@ def _json_values(column: pl.Series) -> list[Any]:
 class _ParquetSink(contextlib.AbstractContextManager["_ParquetSink"]):
     geo = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, attribution: str | None) -> None:
         self._path = path
+        self._attribution = attribution
         self._writer: pa.parquet.ParquetWriter | None = None
 
     def write(self, trips: Trips) -> None:
@@ -236,6 +254,8 @@ class _ParquetSink(contextlib.AbstractContextManager["_ParquetSink"]):
         if self.geo:
             table = table.drop_columns(["lon", "lat"]).append_column("geometry", to_wkb(trips.lon, trips.lat))
             metadata[b"geo"] = json.dumps(_GEO).encode()
+        if self._attribution is not None:
+            metadata[b"attribution"] = self._attribution.encode()
         return table.replace_schema_metadata(metadata)
 
 

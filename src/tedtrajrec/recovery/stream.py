@@ -1,0 +1,279 @@
+"""From a file of sparse trips to a file of recovered ones; ``docs/recovering.md`` describes it.
+
+The input is read in chunks. What is recovered of each is kept as a part in a folder beside the output; when all parts
+are there, they are streamed into it. Every part depends on its chunk alone, so work that was interrupted goes on where
+it was, and ends with the same bytes. Memory is that of one chunk, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tedtrajrec import __version__
+from tedtrajrec.config import to_dict
+from tedtrajrec.errors import ConfigError, InputError, OutputError
+from tedtrajrec.files import existing_file
+from tedtrajrec.network.routing import Router
+from tedtrajrec.progress import progress
+from tedtrajrec.recovery.parts import RecoveryParts
+from tedtrajrec.recovery.privacy import trim_ends, with_hashed_ids
+from tedtrajrec.recovery.recovered import NO_TIME
+from tedtrajrec.recovery.rejects import default_place, write_rejects
+from tedtrajrec.recovery.summary import RecoverySummary, check_ending, summarise_trips, write_trip_rows
+from tedtrajrec.trips.readers import RejectedRows, iter_trips
+from tedtrajrec.trips.table import Trips
+from tedtrajrec.trips.writers import TripWriter
+from tedtrajrec.work import only_run
+
+if TYPE_CHECKING:
+    from tedtrajrec.recovery.recoverer import Recoverer
+
+CHUNK_FIXES = 10_000
+"""Fixes of a part: some 2,000 sparse trips, a minute or two of a model's work on two cores."""
+
+_LOOKED_AT = 1 << 20  # bytes at both ends of the input that tell it from another of its size
+
+
+def recover_file(
+    source: str | Path,
+    output: str | Path,
+    recoverer: Recoverer,
+    *,
+    step_s: int | None = None,
+    alternatives: int = 0,
+    rejects: str | Path | None = None,
+    summary: str | Path | None = None,
+    trim_ends_m: float = 0.0,
+    hash_key: str | None = None,
+    extras: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    timezone: str | None = None,
+    tell: Callable[[str], None] | None = None,
+    show_progress: bool = False,
+) -> RecoverySummary:
+    """Recover the trips of a file.
+
+    Interrupted work is taken up again by the same call: parts that are finished are kept in ``<output>.parts``.
+
+    Parameters
+    ----------
+    source
+        A file of trips; see :func:`tedtrajrec.read_trips`.
+    output
+        The file to be made; its ending chooses the format.
+    recoverer
+        A trained model, or a method on a network.
+    step_s
+        Seconds between the rows of the output; those of the recoverer if not given.
+    alternatives
+        How many next best trips to add to each.
+    rejects
+        A CSV that lists every fix, trip and row that was not used. If not given, ``<output without its
+        ending>.rejects.csv``, which is only there if anything was rejected.
+    summary
+        A CSV or Parquet file with a row for each trip.
+    trim_ends_m
+        Cut what is nearer than this to the ends of each trip; see :func:`tedtrajrec.recovery.privacy.trim_ends`.
+    hash_key
+        Hash the ids of trips with this key; see :func:`tedtrajrec.recovery.privacy.hash_ids`.
+    extras
+        Names of the extra columns to keep. All if not given, but none where ids are hashed: they could tell what the
+        ids no longer do.
+    columns, timezone
+        As for :func:`tedtrajrec.read_trips`.
+    tell
+        Called with what the user should know at once, such as that the input is unlike what the model was trained on.
+    show_progress
+        Whether to show a bar.
+
+    Raises
+    ------
+    OutputError
+        If another run is working on ``output``, or a place cannot be written to.
+    InputError
+        If the input cannot be used, or nothing of it can be recovered; what was rejected is listed all the same.
+    """
+    source, output = existing_file(source, "a file of trips"), Path(output)
+    listing = default_place(output) if rejects is None else Path(rejects)
+    _check_places(source, output, listing, None if summary is None else Path(summary))
+    if not (trim_ends_m >= 0 and np.isfinite(trim_ends_m)):
+        raise ConfigError(f"Ends of {trim_ends_m} m cannot be trimmed; give a distance of 0 m or more.")
+    if hash_key is not None and extras is None:
+        extras = ()
+    say = tell or (lambda _: None)
+    settings = {
+        "step_s": step_s,
+        "alternatives": alternatives,
+        "trim_ends_m": trim_ends_m,
+        "hash_key": None if hash_key is None else hashlib.blake2b(hash_key.encode()).hexdigest(),
+        "extras": None if extras is None else list(extras),
+        "columns": None if columns is None else dict(columns),
+        "timezone": timezone,
+        "chunk_fixes": CHUNK_FIXES,
+    }
+    writer = TripWriter(output, attribution=recoverer.network.meta.get("attribution"))
+    with only_run(output):
+        recipe = {"tedtrajrec": __version__, "input": _input(source), "model": _model(recoverer), "settings": settings}
+        parts = RecoveryParts(output.parent / f"{output.name}.parts", recipe)
+        if parts.was_other:
+            say(f"{parts.folder} was of another input, model or other settings; started over")
+        elif not parts.is_new:
+            say(f"went on from {len(parts)} parts in {parts.folder}")
+        if parts.all_read is None:
+            unreadable = RejectedRows()
+            chunks = iter_trips(
+                source, chunk_fixes=CHUNK_FIXES, columns=columns, timezone=timezone, extras=extras, rejects=unreadable
+            )
+            worker = _ChunkWorker(parts, recoverer, step_s, alternatives, trim_ends_m, hash_key)
+            with contextlib.closing(_with_check(chunks, recoverer, say)) as checked:  # it may hold temporary files
+                worker.work(checked, show_progress=show_progress)
+            rows = unreadable.to_frame().rows()
+            if trim_ends_m > 0 or hash_key is not None:  # a value may be a place or a name
+                rows = [(number, column, "", reason) for number, column, _, reason in rows]
+            parts.note_all_read({"unreadable": rows})
+        result = _put_together(parts, writer, listing, summary, always_list=rejects is not None)
+        parts.remove()
+    if result.trips == 0:
+        raise InputError(f"none of the trips can be recovered:\n{result}", file=source)
+    return result
+
+
+class _ChunkWorker:
+    """Recovers chunks, and keeps what has become of each."""
+
+    def __init__(
+        self,
+        parts: RecoveryParts,
+        recoverer: Recoverer,
+        step_s: int | None,
+        alternatives: int,
+        trim_ends_m: float,
+        hash_key: str | None,
+    ) -> None:
+        self.parts = parts
+        self.recoverer = recoverer
+        self.router = Router(recoverer.network)
+        self.step_s = step_s
+        self.alternatives = alternatives
+        self.trim_ends_m = trim_ends_m
+        self.hash_key = hash_key
+
+    def work(self, chunks: Iterator[Trips], *, show_progress: bool) -> None:
+        """Make the parts that are not there yet."""
+        for number, chunk in enumerate(progress(chunks, "recover", unit="part") if show_progress else chunks):
+            if not self.parts.has(number):
+                self._recover(number, chunk)
+
+    def _recover(self, number: int, chunk: Trips) -> None:
+        recovered = self.recoverer.recover_trips(chunk, self.step_s, alternatives=self.alternatives)
+        rejected = int((recovered.rejects.time != NO_TIME).sum())
+        if self.trim_ends_m > 0:
+            step_s = self.step_s or self.recoverer.step_s
+            recovered = trim_ends(recovered, chunk, self.trim_ends_m, step_s=step_s)
+        if self.hash_key is not None:
+            recovered = with_hashed_ids(recovered, self.hash_key)
+        self.parts.save(number, chunk, recovered, summarise_trips(recovered, self.router), rejected)
+
+
+def _with_check(chunks: Iterator[Trips], recoverer: Recoverer, say: Callable[[str], None]) -> Generator[Trips]:
+    """Yield the chunks; say of the first what in it is unlike what the model was trained on."""
+    for number, chunk in enumerate(chunks):
+        if number == 0:
+            for warning in recoverer.check(chunk):
+                say(warning)
+        yield chunk
+
+
+def _put_together(
+    parts: RecoveryParts, writer: TripWriter, listing: Path, summary: str | Path | None, *, always_list: bool
+) -> RecoverySummary:
+    """Stream the parts into the files that were asked for, the recovered trips last."""
+    unreadable = [tuple(row) for row in (parts.all_read or {})["unreadable"]]
+    counts: Counter[str] = Counter()
+    trips_in = fixes_in = fixes_rejected = 0
+    for account in parts.accounts():
+        trips_in += account.trips_in
+        fixes_in += account.fixes_in
+        fixes_rejected += account.fixes_rejected
+        counts.update(reason for _, _, reason in account.rejects)
+    trips = steps = breaks = 0
+    km = minutes = confident = weighed = 0.0
+    for rows in parts.trips():
+        trips, steps, breaks = trips + len(rows), steps + int(rows["steps"].sum()), breaks + int(rows["breaks"].sum())
+        km, minutes = km + float(rows["km"].sum()), minutes + float(rows["minutes"].sum())
+        known = rows.filter(rows["confident"].is_not_null())
+        confident += float((known["confident"] * known["steps"]).sum())
+        weighed += float(known["steps"].sum())
+    if counts or unreadable or always_list:
+        write_rejects((row for account in parts.accounts() for row in account.rejects), unreadable, listing)
+    else:
+        listing.unlink(missing_ok=True)  # of an earlier run
+    if summary is not None:
+        write_trip_rows(parts.trips(), summary)
+    if trips:
+        with writer:
+            for chunk in parts.steps():
+                writer.write(chunk)
+    return RecoverySummary(
+        trips_in=trips_in,
+        trips=trips,
+        fixes_in=fixes_in,
+        fixes_used=fixes_in - fixes_rejected,
+        rows_unreadable=len(unreadable),
+        rejects=dict(counts.most_common()),
+        steps=steps,
+        km=round(km, 3),
+        hours=minutes / 60,
+        confident=confident / weighed if weighed else None,
+        breaks=breaks,
+        rejects_file=str(listing),
+    )
+
+
+def _check_places(source: Path, output: Path, listing: Path, summary: Path | None) -> None:
+    """Raise unless every file to be written has a name of its own."""
+    if summary is not None:
+        check_ending(summary)
+    places = {"input": source, "output": output, "list of rejects": listing}
+    if summary is not None:
+        places["summary"] = summary
+    taken: dict[Path, str] = {}
+    for what, path in places.items():
+        other = taken.setdefault(path.resolve(), what)
+        if other != what:
+            raise OutputError(f"{path} is given as the {other} and as the {what}; give each a file of its own.")
+
+
+def _input(source: Path) -> dict[str, Any]:
+    """Return what tells one input from another without reading all of it."""
+    found = source.stat()
+    with source.open("rb") as file:
+        digest = hashlib.sha256(file.read(_LOOKED_AT))
+        file.seek(max(found.st_size - _LOOKED_AT, 0))
+        digest.update(file.read(_LOOKED_AT))
+    return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns, "ends": digest.hexdigest()}
+
+
+def _model(recoverer: Recoverer) -> dict[str, Any]:
+    """Return what tells one recoverer from another: its network, its settings and all that it learned."""
+    method = recoverer.method
+    digest = hashlib.sha256()
+    for name, array in sorted(method.state().items()):
+        digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "method": method.name,
+        "decoding": method.decoding,
+        "config": to_dict(method.config),
+        "network": recoverer.network.hash,
+        "step_s": recoverer.step_s,
+        "time_zone": recoverer.time_zone,
+        "learned": digest.hexdigest(),
+    }
