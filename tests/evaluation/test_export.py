@@ -90,7 +90,11 @@ def test_the_weights_are_halved(run: Path, model: Path) -> None:
         assert half[name].dtype == np.float16
         np.testing.assert_allclose(half[name].astype(np.float32), array, rtol=2**-11, atol=2**-25)
     assert len({path.stat().st_mode for path in model.iterdir()}) == 1  # who may read the card may read the weights
-    assert {path.name for path in model.iterdir()} == {"config.json", "model.safetensors", "card.json", "README.md"}
+    assert sorted(path.name for path in model.iterdir()) == [
+        *("README.md", "card.json", "config.json", "model.safetensors", "network.npz", "profile.json"),
+    ]
+    for name in ("network.npz", "profile.json"):
+        assert (model / name).read_bytes() == (run / name).read_bytes()
     assert (model / "model.safetensors").stat().st_size < 0.6 * (run / "model.safetensors").stat().st_size
 
 

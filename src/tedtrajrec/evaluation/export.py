@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import shutil
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +33,7 @@ from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.shipped import CARD
 from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.profile import NETWORK, PROFILE
 
 SCHEMA = 1
 MOST_ERROR = 1e-3  # of an array, relative to its norm: twice what rounding to half precision costs at most
@@ -47,8 +49,8 @@ def export_model(
 ) -> dict[str, Any]:
     """Write the best weights of a run in half precision, with a model card, and return the facts of the card.
 
-    The folder holds ``config.json`` and ``model.safetensors``, which :func:`load_method` reads, ``card.json`` and
-    ``README.md``. An array that half precision would change by more than rounding stays as it is.
+    The folder holds ``config.json`` and ``model.safetensors``, which :func:`load_method` reads, the run's
+    ``network.npz`` and ``profile.json``, ``card.json`` and ``README.md``. An array that half precision would change by more than rounding stays as it is.
 
     Parameters
     ----------
@@ -100,6 +102,9 @@ def export_model(
     with replacing_folder(output) as folder:
         (folder / "model.safetensors").write_bytes(save(halved))  # save_file would make it private to its owner
         _write_json(folder / "config.json", described)
+        for name in (NETWORK, PROFILE):  # runs of before have none
+            if (run / name).is_file():
+                shutil.copyfile(run / name, folder / name)
         if prepared is not None:
             card["half_precision"] |= _compare(run, folder, prepared, training["settings"])
         card["bytes"] = (folder / "model.safetensors").stat().st_size

@@ -18,6 +18,7 @@ from tedtrajrec.methods.registry import method_class
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.loop import Fitted, fit, validation_batches
+from tedtrajrec.training.profile import write_profile
 from tedtrajrec.training.start import few_trips, start_from
 
 
@@ -72,6 +73,7 @@ def train_method(
         fitted = fit(
             method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress
         )
+    write_profile(run, prepared, settings.keep, settings.rule)
     if fitted.finished:
         calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
