@@ -89,6 +89,20 @@ def test_several_choices_follow_the_same_path(case: Case) -> None:
     assert case.decoder.decode(*read, choices=99).segment.shape[-1] == S  # there are no more
 
 
+@pytest.mark.parametrize("choices", [None, 4, 99])
+def test_a_trip_alone_is_decoded_as_in_a_batch(case: Case, choices: int | None) -> None:
+    read = case.encoded, case.roads, case.inputs.step_minute, case.constraint
+    together, shortlist = case.decoder.decode(*read, choices=choices), case.decoder.shortlist()
+    for b, n in enumerate(case.lengths):
+        encoded = Encoded(*(None if part is None else part[b : b + 1] for part in case.encoded))
+        constraint = Constraint(*(part[b : b + 1, :n] for part in case.constraint))
+        minute = case.inputs.step_minute[b : b + 1, :n]
+        alone = case.decoder.decode_alone(encoded, case.roads, minute, constraint, shortlist, choices)
+        assert torch.equal(alone.segment[0], together.segment[b, :n])
+        torch.testing.assert_close(alone.ratio[0], together.ratio[b, :n])
+        torch.testing.assert_close(alone.log_prob[0], together.log_prob[b, :n], rtol=1e-8, atol=1e-9)
+
+
 def test_feeds_the_truth_where_told(case: Case) -> None:
     found, free = case.decode(case.truth), case.decode()
     use = case.truth.use
@@ -139,6 +153,10 @@ def test_no_steps_and_one_step(case: Case) -> None:
         assert [tuple(part.shape) for part in found] == [(3, n)] * 3
         several = case.decoder.decode(case.encoded, case.roads, minute, cut, choices=2)
         assert [tuple(part.shape) for part in several] == [(3, n, 2)] * 3
+        first = Encoded(*(None if part is None else part[:1] for part in case.encoded))
+        read = minute[:1], Constraint(*(part[:1] for part in cut)), case.decoder.shortlist()
+        alone = case.decoder.decode_alone(first, case.roads, *read)
+        assert [tuple(part.shape) for part in alone] == [(1, n)] * 3
         assert found.segment.dtype == torch.int64
         torch.testing.assert_close(found.ratio, case.decode().ratio[:, :n])
         fed = Fed(*(part[:, :n] for part in case.truth))

@@ -16,6 +16,7 @@ from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.segment_loss import segment_loss
+from tedtrajrec.nn.shortlist import Shortlist
 
 
 class StepwiseMethod(LearnedMethod[Settings, Inputs]):
@@ -25,7 +26,7 @@ class StepwiseMethod(LearnedMethod[Settings, Inputs]):
 
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         super().__init__(network, config)
-        self._columns: Tensor | None = None  # of the decoder, kept as the roads are
+        self._shortlist: Shortlist | None = None  # of the decoder, kept as the roads are
 
     @abstractmethod
     def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
@@ -80,19 +81,25 @@ class StepwiseMethod(LearnedMethod[Settings, Inputs]):
         The road part is computed once for all batches.
         """
         roads = self._kept_roads()
-        if self._columns is None:
-            self._columns = self.decoder.columns()
-        alone = self.device.type == "cpu" and len(inputs.step_mask) == 1
-        with _one_thread() if alone else contextlib.nullcontext():
-            encoded = self.encode(inputs, roads)
-            constraint = self.constraint(inputs)
+        if self.device.type != "cpu" or len(inputs.step_mask) != 1:
             return self.decoder.decode(
-                encoded, roads, inputs.step_minute, constraint, columns=self._columns, choices=choices
+                self.encode(inputs, roads), roads, inputs.step_minute, self.constraint(inputs), choices=choices
+            )
+        if self._shortlist is None:
+            self._shortlist = self.decoder.shortlist()
+        with _one_thread():
+            return self.decoder.decode_alone(
+                self.encode(inputs, roads),
+                roads,
+                inputs.step_minute,
+                self.constraint(inputs),
+                self._shortlist,
+                choices=choices,
             )
 
     def _forget(self) -> None:
         super()._forget()
-        self._columns = None
+        self._shortlist = None
 
 
 @contextlib.contextmanager
