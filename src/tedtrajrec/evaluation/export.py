@@ -50,7 +50,8 @@ def export_model(
     """Write the best weights of a run in half precision, with a model card, and return the facts of the card.
 
     The folder holds ``config.json`` and ``model.safetensors``, which :func:`load_method` reads, the run's
-    ``network.npz`` and ``profile.json``, ``card.json`` and ``README.md``. An array that half precision would change by more than rounding stays as it is.
+    ``network.npz`` and ``profile.json``, ``card.json`` and ``README.md``. An array that half precision would change by
+    more than rounding stays as it is.
 
     Parameters
     ----------
