@@ -46,7 +46,8 @@ def load_method(saved: str | Path, network: RoadNetwork) -> Method[Any]:
     saved
         Its folder, or the name of a model that comes with tedtrajrec.
     network
-        The one it was made for, or another one if the method can do without what it knows of that (:meth:`Method.take`).
+        The one it was made for, or another one if the method can do without what it knows of that
+        (:meth:`Method.take`).
     """
     folder = saved_folder(saved)
     return method_class(read_description(folder)["method"]).load(folder, network)
