@@ -39,6 +39,7 @@ from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
 from tedtrajrec.methods.taught import no_past, past_state, restored_past
+from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
@@ -148,14 +149,14 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         """Take over what past trips taught, with steps of so many seconds."""
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
-        # Links are no roads of the map: a move over one is a break, though a likely one. Where past trips show none,
-        # the map lacks nothing, and any candidate, however unlikely, is better than a break.
-        complete = len(past.links.source) == 0
-        self._choices = self.config.most if complete else CHOICES
+        # Links are no roads of the map: a move over one is a break, though a likely one. Where the map lacks nothing,
+        # any candidate, however unlikely, is better than a break.
+        whole = is_whole(self.network)
+        self._choices = self.config.most if whole else CHOICES
         self._driver = Driver(
             self.network,
-            margins=(self.config.margin, np.inf) if complete else (self.config.margin,),
-            near=self._builder.near if complete else None,
+            margins=(self.config.margin, np.inf) if whole else (self.config.margin,),
+            near=None if len(past.links.source) else self._builder.near,
         )
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)

@@ -26,6 +26,9 @@ class LostPiece(NamedTuple):
     way_out: bool  # whether it leads into the largest component
 
 
+WHOLE = 0.9  # of the length
+
+
 def strong_components(network: RoadNetwork) -> NDArray[np.int32]:
     """Return for each segment the number of its component [S]: 0 for the longest in metres, then 1, and so on."""
     labels = _components(network, "strong")
@@ -80,3 +83,13 @@ def _components(network: RoadNetwork, connection: Literal["strong", "weak"]) -> 
     graph = csr_array((np.ones(len(network.succ), np.int8), network.succ, network.succ_offset), shape=(s, s))
     labels: NDArray[np.int32] = connected_components(graph, directed=True, connection=connection)[1]
     return labels
+
+
+def is_whole(network: RoadNetwork) -> bool:
+    """Return whether a vehicle can drive from nearly everywhere to nearly everywhere.
+
+    In a map that lacks no roads to speak of, one strong component holds 95 % of the length and more (Porto, from
+    OpenStreetMap: 96 %); in Chengdu's, which does, 79 %.
+    """
+    length = np.bincount(strong_components(network), network.length_m)
+    return bool(length.max(initial=0.0) >= WHOLE * length.sum())
