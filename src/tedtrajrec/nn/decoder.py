@@ -15,7 +15,7 @@ anyway.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint
 from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.segment_loss import chunk_rows
 from tedtrajrec.nn.shortlist import Shortlist
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
 from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
@@ -138,7 +139,7 @@ class TedFormerCore(Core):
 
     def step(self, ready: StepReady, fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
-        x = state if fed is None else fed + self.from_state(state)
+        x = state if fed is None else torch.addmm(fed, state, self.from_state.weight.t())
         if ready.between is not None:
             x = x + ready.between
         for layer, evolved in zip(each(self.layers), ready.layers, strict=True):
@@ -319,12 +320,23 @@ class StepDecoder(nn.Module):
         if not out:
             return self.decode(encoded, roads, minute, constraint, choices=choices)
         states, segments, ratios = (torch.stack(part, dim=1) for part in zip(*out, strict=True))
-        log_prob = torch.log_softmax(constraint.add_to(self.score(states)), dim=-1)
         if choices is None:
-            return Decoded(segments, ratios, log_prob.gather(-1, segments[..., None]).squeeze(-1))
-        log_probs, several = log_prob.topk(min(choices, log_prob.shape[-1]), dim=-1)
+            kept = [scores.gather(-1, segments[:, part, None]) for part, scores in self._log_probs(states, constraint)]
+            return Decoded(segments, ratios, torch.cat(kept, dim=1).squeeze(-1))
+        most = [scores.topk(min(choices, scores.shape[-1])) for _, scores in self._log_probs(states, constraint)]
+        log_probs, several = (torch.cat(part, dim=1) for part in zip(*most, strict=True))
         road = roads.at(several, minute[..., None].expand_as(several))
         return Decoded(several, self.ratio(states[:, :, None].expand_as(road), road), log_probs)
+
+    def _log_probs(self, states: Tensor, constraint: Constraint) -> Iterator[tuple[slice, Tensor]]:
+        """Yield log P of all segments [B, ., S] for h [B, n, d], some steps at a time: all together may be large."""
+        size = chunk_rows(states.shape[1], self.score.weight)
+        for first in range(0, states.shape[1], size):
+            part = slice(first, first + size)
+            logits = Constraint(constraint.segment[:, part], constraint.bonus[:, part]).add_to(
+                self.score(states[:, part])
+            )
+            yield part, torch.log_softmax(logits, dim=-1)
 
 
 def step_times(minute: Tensor) -> Tensor:
