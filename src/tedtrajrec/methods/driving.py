@@ -145,32 +145,54 @@ class Driver:
         n = len(segment)
         out = Driven(np.full(n, -1), np.zeros(n), np.full(n, np.nan), np.zeros(n, np.bool_))
         out.segment[some], out.log_prob[some], out.broken[some] = segment[at], log_prob[at], broken
-        proposed, low, high, way = (np.zeros(n) for _ in range(4))
-        proposed[some], low[some], high[some] = ratio[at], lowest[at], highest[at]
+        low, high, way = np.zeros(n), np.ones(n), np.zeros(n)
+        out.ratio[some], low[some], high[some] = ratio[at], lowest[at], highest[at]
         way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
-        out.ratio[:] = place(
+        offsets = np.append(0, np.cumsum(mask.sum(axis=1)))
+        out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s, way)
+        if out.broken.any():
+            where = Positions(segment.astype(np.int64), np.clip(ratio, lowest, highest), likely)
+            moved = self._bridge(offsets, fix, where, out, batch.step_s)
+            same = segment[moved] == out.segment[moved, None]
+            worst = np.where(segment[moved] >= 0, log_prob[moved], np.inf).min(axis=1)  # of those not among the choices
+            out.log_prob[moved] = np.where(same.any(axis=1), np.where(same, log_prob[moved], 0).sum(axis=1), worst)
+            chosen = same.argmax(axis=1)
+            known = same.any(axis=1)
+            low[moved] = np.where(known, lowest[moved, chosen], 0.0)
+            high[moved] = np.where(known, highest[moved, chosen], 1.0)
+            out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s)
+        return out
+
+    def _placed(
+        self, offsets: Ints, trips: Driven, low: Floats, high: Floats, step_s: int, gap_m: Floats | None = None
+    ) -> Floats:
+        """Return the ratios of trips moved as little as driving takes."""
+        return place(
             self.router,
-            np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64),
-            out.segment,
-            proposed,
-            step_s=batch.step_s,
+            offsets,
+            trips.segment,
+            trips.ratio,
+            step_s=step_s,
             top_speed_mps=self.top_speed_mps,
             lowest=low,
             highest=high,
-            gap_m=way,
+            gap_m=gap_m,
         )
-        if out.broken.any():
-            owner = np.repeat(np.arange(len(mask)), mask.sum(axis=1))
-            where = Positions(segment.astype(np.int64), np.clip(ratio, lowest, highest), likely)
-            at_fixes = Fixes(fix, owner[fix])
-            reach = (self.top_speed_mps if self._whole else PLAUSIBLE_MPS) * batch.step_s
-            moved = bridge(
-                self.router, at_fixes, where, reach, out.segment, out.ratio, out.broken, choose_again=self._whole
-            )
-            same = segment[moved] == out.segment[moved, None]
-            worst = np.where(segment[moved] >= 0, log_prob[moved], np.inf).min(axis=1)  # of those not among the choices
-            out.log_prob[moved] = np.where(same.any(axis=1), (log_prob[moved] * same).sum(axis=1), worst)
-        return out
+
+    def _bridge(self, offsets: Ints, fix: Ints, where: Positions, trips: Driven, step_s: int) -> Bools:
+        """Drive gaps with breaks along the map where it has a way, and return which steps were changed."""
+        trip = np.searchsorted(offsets, fix, side="right") - 1
+        reach = (self.top_speed_mps if self._whole else PLAUSIBLE_MPS) * step_s
+        return bridge(
+            self.router,
+            Fixes(fix, trip),
+            where,
+            reach,
+            trips.segment,
+            trips.ratio,
+            trips.broken,
+            choose_again=self._whole,
+        )
 
     def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals, given: Reals | None) -> Reals:
         """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
