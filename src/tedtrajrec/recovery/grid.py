@@ -141,7 +141,7 @@ def _cut(trip: Ints, time: Ints, step_s: int) -> tuple[Ints, Ints, Ints]:
     starts = np.ones(len(trip), bool)
     starts[1:] = (np.diff(trip) != 0) | (np.diff(time) > MOST_GAP_S)
     first = np.flatnonzero(starts)
-    last = np.append(first[1:], len(trip)) - 1
+    last = np.flatnonzero(np.append(starts, True)[1:])
     stretch = np.arange(len(first))
     longest = MOST_STEPS * step_s
     long = np.flatnonzero(time[last] - time[first] > longest)

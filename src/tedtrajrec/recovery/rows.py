@@ -115,16 +115,16 @@ def _between(router: Router, knots: Knots, offsets: Ints, time: Ints) -> tuple[S
     """Return positions on the ways between knots; -1 in breaks."""
     joined = np.ones(len(knots.time), bool)
     joined[knots.offsets[:-1]] = False
+    back_m = -np.diff(knots.ratio, prepend=0.0) * router.network.length_m[knots.segment]
+    back_m[np.diff(knots.segment, prepend=-1) != 0] = 0.0
+    joined &= back_m <= TOLERANCE_M  # a loop would lead back as well, but nobody takes it within a step
     after = np.flatnonzero(joined)
     before = after - 1
-    here, there = knots.segment[before], knots.segment[after]
-    back_m = (knots.ratio[before] - knots.ratio[after]) * router.network.length_m[there]
-    stands = (here == there) & (back_m > 0) & (back_m <= TOLERANCE_M)
     routes = router.routes(
-        here,
+        knots.segment[before],
         knots.ratio[before],
-        there,
-        np.where(stands, knots.ratio[before], knots.ratio[after]),
+        knots.segment[after],
+        np.where(back_m[after] > 0, knots.ratio[before], knots.ratio[after]),
         limit_m=TOP_SPEED_MPS * (knots.time[after] - knots.time[before]) + TOLERANCE_M,
     )
     tracks = tracks_along(knots.offsets, knots.time, knots.segment, knots.ratio, joined, routes)
