@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tedtrajrec.methods.base import NoConfig
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recovered import NO_TIME, RecoveredTrips, Rejects, kept_by_trip, no_trips
 from tedtrajrec.trips.table import Trips, as_text
@@ -33,6 +33,11 @@ def sparse_trips(network: RoadNetwork, n: int, *, seed: int = 0, fixes: int = 4,
     )
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Of the quick method; it has none."""
+
+
 class QuickRecoverer:
     """Puts every step on a road that follows from the trip's id; trips of one fix are rejected."""
 
@@ -42,7 +47,7 @@ class QuickRecoverer:
         self.time_zone = "UTC"
         self.notes: list[str] = []
         self.calls = 0
-        self.method: Any = SimpleNamespace(name="quick", decoding="own", config=NoConfig(), state=dict)
+        self.method: Any = SimpleNamespace(name="quick", decoding="own", config=Settings(), state=dict)
 
     def check(self, trips: Trips) -> list[str]:
         return [f"The first of {len(trips)} trips is looked at."]

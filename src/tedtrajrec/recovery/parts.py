@@ -1,15 +1,18 @@
 """Finished parts of a recovery, kept in ``OUTPUT.parts`` until the output is whole.
 
 A part is one chunk of the input: the recovered steps and a row for each trip as Parquet, and last, as the sign that
-the part is complete, a small JSON file with what went in and what was rejected.
+the part is complete, a small JSON file with what went in and what was rejected. Files that are put together from the
+parts are made here too and then moved to their places, so that nothing is left of a run that is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -21,7 +24,7 @@ from tedtrajrec.trips.writers import write_trips
 from tedtrajrec.work import WorkFolder, read_json, write_json
 
 FORMAT = 1
-_OURS = r"\d{6}\.(steps\.parquet|trips\.parquet|json)"
+_OURS = r"\d{6}\.(steps\.parquet|trips\.parquet|json)|(recovered|summary)\..*|rejects\.csv"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,19 @@ class RecoveryParts(WorkFolder):
             values = read_json(self._file(number, "json"))
             rejects = [(name, time, reason) for name, time, reason in values.pop("rejects")]
             yield Account(rejects=rejects, **values)
+
+    @contextlib.contextmanager
+    def making(self, place: Path, what: Literal["recovered", "summary", "rejects"]) -> Iterator[Path]:
+        """Yield where to make a file that is moved to its place when it is done; its name has the same endings."""
+        made = self.folder / f"{what}{''.join(place.suffixes)}" if what != "rejects" else self.folder / "rejects.csv"
+        yield made
+        place = place.resolve() if place.is_symlink() else place
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made.replace(place)
+        except OSError:  # on another disk, or not to be written at all, which replacing says
+            with replacing(place) as beside:
+                shutil.copyfile(made, beside)
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:06d}.{suffix}"

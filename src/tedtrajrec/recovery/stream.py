@@ -118,7 +118,7 @@ def recover_file(
         "timezone": timezone,
         "chunk_fixes": CHUNK_FIXES,
     }
-    writer = TripWriter(output, attribution=recoverer.network.meta.get("attribution"))
+    attribution = recoverer.network.meta.get("attribution")
     with only_run(output):
         recipe = {"tedtrajrec": __version__, "input": _input(source), "model": _model(recoverer), "settings": settings}
         parts = RecoveryParts(output.parent / f"{output.name}.parts", recipe)
@@ -138,7 +138,7 @@ def recover_file(
             if trim_ends_m > 0 or hash_key is not None:  # a value may be a place or a name
                 rows = [(number, column, "", reason) for number, column, _, reason in rows]
             parts.note_all_read({"unreadable": rows})
-        result = _put_together(parts, writer, listing, summary, always_list=rejects is not None)
+        result = _put_together(parts, output, listing, summary, attribution, always_list=rejects is not None)
         parts.remove()
     if result.trips == 0:
         raise InputError(f"none of the trips can be recovered:\n{result}", file=source)
@@ -192,7 +192,13 @@ def _with_check(chunks: Iterator[Trips], recoverer: Recoverer, say: Callable[[st
 
 
 def _put_together(
-    parts: RecoveryParts, writer: TripWriter, listing: Path, summary: str | Path | None, *, always_list: bool
+    parts: RecoveryParts,
+    output: Path,
+    listing: Path,
+    summary: str | Path | None,
+    attribution: str | None,
+    *,
+    always_list: bool,
 ) -> RecoverySummary:
     """Stream the parts into the files that were asked for, the recovered trips last."""
     unreadable = [tuple(row) for row in (parts.all_read or {})["unreadable"]]
@@ -212,13 +218,15 @@ def _put_together(
         confident += float((known["confident"] * known["steps"]).sum())
         weighed += float(known["steps"].sum())
     if counts or unreadable or always_list:
-        write_rejects((row for account in parts.accounts() for row in account.rejects), unreadable, listing)
+        with parts.making(listing, "rejects") as made:
+            write_rejects((row for account in parts.accounts() for row in account.rejects), unreadable, made)
     else:
         listing.unlink(missing_ok=True)  # of an earlier run
     if summary is not None:
-        write_trip_rows(parts.trips(), summary)
+        with parts.making(Path(summary), "summary") as made:
+            write_trip_rows(parts.trips(), made)
     if trips:
-        with writer:
+        with parts.making(output, "recovered") as made, TripWriter(made, attribution=attribution) as writer:
             for chunk in parts.steps():
                 writer.write(chunk)
     return RecoverySummary(
@@ -239,6 +247,7 @@ def _put_together(
 
 def _check_places(source: Path, output: Path, listing: Path, summary: Path | None) -> None:
     """Raise unless every file to be written has a name of its own."""
+    TripWriter(output)  # knows the endings
     if summary is not None:
         check_ending(summary)
     places = {"input": source, "output": output, "list of rejects": listing}
@@ -246,6 +255,8 @@ def _check_places(source: Path, output: Path, listing: Path, summary: Path | Non
         places["summary"] = summary
     taken: dict[Path, str] = {}
     for what, path in places.items():
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder; give the name of a file to write.")
         other = taken.setdefault(path.resolve(), what)
         if other != what:
             raise OutputError(f"{path} is given as the {other} and as the {what}; give each a file of its own.")
