@@ -240,6 +240,18 @@ def test_what_is_kept_of_the_roads_follows_the_weights(city: RoadNetwork, trips:
     assert method.recover(batch).ratio.dtype == torch.float64
 
 
+def test_what_is_kept_for_one_trip_follows_the_weights(city: RoadNetwork, trips: Trips) -> None:
+    method = made(city)
+    alone, two = (batch_of(city, trips.select(np.arange(count))) for count in (1, 2))
+    first = method.recover(alone)
+    with torch.no_grad():
+        method.train().decoder.score.weight.neg_()
+    second = method.recover(alone)
+    n = second.segment.shape[1]
+    assert not torch.equal(second.segment, first.segment)
+    assert torch.equal(second.segment[0], method.recover(two).segment[0, :n])
+
+
 def test_one_trip_keeps_to_one_thread(city: RoadNetwork, trips: Trips, monkeypatch: pytest.MonkeyPatch) -> None:
     method = made(city).eval()
     encode, seen = method.encode, []
