@@ -18,7 +18,7 @@ import numpy as np
 
 from tedtrajrec import __version__
 from tedtrajrec.config import to_dict
-from tedtrajrec.errors import ConfigError, InputError, OutputError
+from tedtrajrec.errors import ConfigError, InputError, OutputError, TedtrajrecError
 from tedtrajrec.files import existing_file
 from tedtrajrec.network.routing import Router
 from tedtrajrec.progress import progress
@@ -132,8 +132,13 @@ def recover_file(
                 source, chunk_fixes=CHUNK_FIXES, columns=columns, timezone=timezone, extras=extras, rejects=unreadable
             )
             worker = _ChunkWorker(parts, recoverer, step_s, alternatives, trim_ends_m, hash_key)
-            with contextlib.closing(_with_check(chunks, recoverer, say)) as checked:  # it may hold temporary files
-                worker.work(checked, show_progress=show_progress)
+            try:
+                with contextlib.closing(_with_check(chunks, recoverer, say)) as checked:  # it may hold temporary files
+                    worker.work(checked, show_progress=show_progress)
+            except TedtrajrecError:
+                if not len(parts):
+                    parts.remove()
+                raise
             rows = unreadable.to_frame().rows()
             if trim_ends_m > 0 or hash_key is not None:  # a value may be a place or a name
                 rows = [(number, column, "", reason) for number, column, _, reason in rows]
