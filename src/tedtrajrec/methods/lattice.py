@@ -56,7 +56,7 @@ FACTS = len(Fact)
 MORE = 8  # segments of past drives at most that become candidates of a gap besides those of the map
 SCALE_S = 30.0  # a past drive whose time differs by this weighs 1/e
 LINK_S = 0.1  # that a link takes
-TRIPS = 16  # done together
+TRIPS = 8  # done together
 
 
 class Past(NamedTuple):
