@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_batches_are_the_same_for_any_order_of_trips(tiny_city: RoadNetwork) -> 
         named.append([one.traj_id[pieces.trip[which]].tolist() for which in canonical_batches(one, pieces)])
     assert named[0] == named[1]
     assert max(len(batch) for batch in named[0]) == 64
-    assert sorted(sum(named[0], [])) == sorted(trips.traj_id.tolist())
+    assert sorted(itertools.chain(*named[0])) == sorted(trips.traj_id.tolist())
 
 
 def test_batches_of_long_pieces_are_small() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.network.routing import Router
@@ -64,18 +64,13 @@ def test_between_knots_the_speed_is_constant(segment: int, moves: int, start: fl
     for _ in range(moves):
         there = int(CITY.successors(there)[-1])
     way = ROUTER.distances(segment, start, there, end)[0]
-    if not way <= 40 * seconds:
-        return
+    assume(way <= 40 * seconds)
+    assume(segment != there or start <= end)
     made = knots([0, seconds], [segment, there], [start, end])
     asked = np.arange(seconds + 1)
     rows = rows_from(ROUTER, made, np.array([0, len(asked)]), asked)
     driven = ROUTER.distances(segment, start, rows.segment, rows.ratio)
-    # Where the way comes by its own start again, the shorter way to a row is not the one that was driven.
-    left = ROUTER.distances(rows.segment, rows.ratio, there, end)
-    straight = np.isclose(driven + left, way, atol=1e-6)
-    np.testing.assert_allclose(driven[straight], way * asked[straight] / seconds, atol=1e-6)
-    assert straight[[0, -1]].all()
-    assert straight.all() or segment == there or moves > 1
+    np.testing.assert_allclose(driven, way * asked / seconds, atol=1e-6)
 
 
 def test_a_row_is_as_sure_as_the_less_sure_of_its_knots() -> None:
