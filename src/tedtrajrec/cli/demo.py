@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-TRIPS, EPOCHS = 20_000, 5
+TRIPS, EPOCHS = 20_000, 6
 """Of the demonstration; tests run a smaller one."""
 
 DEMO = (
@@ -23,8 +23,8 @@ DEMO = (
     "data info {0}/dataset -o {0}/pictures",
     (
         "train tedtrajrec {0}/dataset -o {0}/run --device cpu --set train.epochs={epochs} --set train.batch=128"
-        " --set train.lr=6e-3 --set train.forcing=0.6 --set train.forcing_decay=0.7 --set train.most_valid=600"
-        " --set model.guided=true --set model.d=96 --set model.heads=4 --set model.width=128 --set model.dropout=0.0"
+        " --set train.lr=8e-3 --set train.forcing=0.6 --set train.forcing_decay=0.7 --set train.most_valid=600"
+        " --set model.guided=true --set model.d=64 --set model.heads=4 --set model.width=128 --set model.dropout=0.0"
         " --set model.encoder_layers=1 --set model.road_layers=1 --set model.most_candidates=8"
     ),
     "evaluate linear_hmm,route_hmm,lookup,{0}/run {0}/dataset --keep 1/8 --steps -o {0}/metrics",
