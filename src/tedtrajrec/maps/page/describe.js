@@ -28,7 +28,7 @@ export function stepFacts(trip, step) {
   if (kmh !== null) rows.push(["Speed", speed(kmh)]);
   const made = rows.map(([name, value]) => row(name, value));
   const probability = trip.probability(step);
-  if (probability !== null) made.push(row("Probability", [swatch(levelOf(probability)), percent(probability)]));
+  if (probability !== null) made.push(row("Probability", [swatch(levelOf(probability)), percent(probability, 1)]));
   made.push(row("Position", trip.observed(step) ? "at a fix" : "recovered"));
   if (trip.broken(step)) made.push(row("Break", "no drivable way from the step before"));
   return made;

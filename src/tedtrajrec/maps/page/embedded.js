@@ -12,8 +12,8 @@ export class Embedded {
   }
 
   async start() {
-    const { title, methods, time_zone: timeZone } = this.data;
-    return { title, methods, timeZone, takesFiles: false, examples: [] };
+    const { title, methods, time_zone: timeZone, attribution } = this.data;
+    return { title, methods, timeZone, attribution, takesFiles: false, examples: [] };
   }
 
   async network() {

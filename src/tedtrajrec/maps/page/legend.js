@@ -3,9 +3,9 @@
 import { LEVELS } from "./levels.js";
 import { element } from "./describe.js";
 
-/** @param {{known: boolean, truth: boolean, breaks: boolean}} parts What there is to explain. */
-export function showLegend({ known, truth, breaks }) {
-  const levels = LEVELS.filter(({ level }) => (known ? level > 0 : level === 0));
+/** @param {{known: boolean, unknown: boolean, truth: boolean, breaks: boolean}} parts What there is to explain. */
+export function showLegend({ known, unknown, truth, breaks }) {
+  const levels = LEVELS.filter(({ level }) => (level > 0 ? known : unknown));
   const entries = [
     ["fix", "fix, as given"],
     ...levels.map(({ level, name }) => [`level-${level}`, known ? name : "recovered trip"]),
@@ -15,4 +15,5 @@ export function showLegend({ known, truth, breaks }) {
   const items = entries.map(([sign, text]) => element("li", [element("i", "", `sign ${sign}`), text]));
   if (known) items.splice(1, 0, element("li", "Recovered, probability of a step", "head"));
   document.querySelector("#legend ul").replaceChildren(...items);
+  document.getElementById("legend").hidden = false;
 }

@@ -34,7 +34,7 @@ export class Page {
       for (const map of this.maps) map.restyle();
       this.timeline.draw();
     });
-    byId("legend").open = !matchMedia("(max-width: 760px)").matches;
+    byId("legend").open = !matchMedia("(max-width: 860px)").matches;
   }
 
   async start() {
@@ -42,6 +42,7 @@ export class Page {
       this.#say("Loading…");
       this.#addMap(byId("map-a"));
       const about = await this.source.start();
+      this.about = about;
       setTimeZone(about.timeZone ?? "UTC");
       byId("title").textContent = about.title;
       this.views.offer(about.methods);
@@ -91,13 +92,14 @@ export class Page {
     for (const [i, map] of this.maps.entries()) map.setTrip(this.#trip(i), fixes, truth);
     this.timeline.setTrip(trip, time);
     if (!trip) return;
-    if (refit) this.maps[0].fit(bounds([...trip.points, ...(truth?.points ?? [])]));
     const shown = this.views.shown.map((_, i) => this.#trip(i)).filter(Boolean);
     showLegend({
-      known: shown.some((one) => one.confident(0) !== null),
+      known: shown.some((one) => one.rated),
+      unknown: shown.some((one) => one.rated < one.length),
       truth: Boolean(truth),
       breaks: shown.some(({ breaks }) => breaks),
     });
+    if (refit) this.maps[0].fit(bounds([...trip.points, ...(truth?.points ?? [])]));
     byId("trip-name").textContent = tripName(trip);
     byId("trip-facts").replaceChildren(...tripFacts(trip, truth, shown[1], this.views.shown[1]));
     byId("trip-notes").textContent = tripLine(trip);
@@ -136,7 +138,7 @@ export class Page {
     const geojson = await this.source.network(box);
     if (!geojson) return;
     this.network = new Network(geojson);
-    for (const map of this.maps) map.setNetwork(this.network);
+    for (const map of this.maps) map.setNetwork(this.network, this.about.attribution);
   }
 
   #addMap(pane) {
@@ -148,7 +150,7 @@ export class Page {
         this.timeline.setTime(this.#trip(i).time[step]);
       },
     });
-    if (this.network) map.setNetwork(this.network);
+    if (this.network) map.setNetwork(this.network, this.about.attribution);
     this.maps.push(map);
     return map;
   }
@@ -213,6 +215,7 @@ export class Page {
       this.#say("");
       error.textContent = inWords(fault);
       error.hidden = false;
+      error.scrollIntoView({ block: "nearest" });
     }
   }
 }

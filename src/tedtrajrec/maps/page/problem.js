@@ -8,6 +8,12 @@ const BY_STATUS = {
   504: "The service took too long over it. Try a smaller file.",
 };
 
+// What the command line would be told to do, as one does it here.
+const INSTEAD = [
+  ["--timezone", "Name the zone of such times under Options."],
+  ["--columns", "Give the file the columns traj_id, timestamp, lon and lat."],
+];
+
 export class Problem extends Error {
   constructor(what, remedy = "") {
     super(remedy ? `${what} ${remedy}` : what);
@@ -21,9 +27,17 @@ export class Problem extends Error {
     } catch {
       // not JSON: the status alone speaks
     }
-    const detail = typeof said.detail === "string" ? said.detail : "";
-    return new Problem(detail || said.title || BY_STATUS[answer.status] || `The service answered with status ${answer.status}.`);
+    const detail = typeof said.detail === "string" ? forThisPage(said.detail) : "";
+    const place = [said.row && `row ${said.row}`, said.field && `column ${said.field}`].filter(Boolean).join(", ");
+    const other = BY_STATUS[answer.status] ?? said.title ?? `The service answered with status ${answer.status}.`;
+    return new Problem(detail ? (place ? `${place}: ${detail}` : detail) : other);
   }
+}
+
+function forThisPage(detail) {
+  const hint = INSTEAD.find(([option]) => detail.includes(option))?.[1];
+  const kept = detail.split(/(?<=\.)\s+/).filter((sentence) => !sentence.includes("--"));
+  return [...kept, hint].filter(Boolean).join(" ");
 }
 
 /** Any error as a sentence for people. */

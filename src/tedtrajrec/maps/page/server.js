@@ -15,6 +15,7 @@ const TYPES = {
 export class Server {
   /** @returns {Promise<{methods: object[], examples: object[], timeZone: string, title: string}>} */
   async start() {
+    await this.#ready();
     const [about, { examples }] = await Promise.all([
       ask("v1/methods"),
       ask("v1/examples").catch(() => ({ examples: [] })),
@@ -26,8 +27,18 @@ export class Server {
       methods: [...about.methods].sort((a, b) => b.default - a.default),
       timeZone: about.methods[0]?.time_zone,
       step: about.methods[0]?.step_s,
+      attribution: about.attribution,
       examples,
     };
+  }
+
+  // A service that has just been started loads its model first.
+  async #ready() {
+    for (let tries = 0; tries < 120; tries++) {
+      const answer = await fetch("healthz").catch(() => null);
+      if (answer?.status !== 503) return;
+      await new Promise((later) => setTimeout(later, 1000));
+    }
   }
 
   /** The network of a box, or of everything where that is not too much; null: nothing yet. */

@@ -36,7 +36,7 @@ export class Timeline {
     this.time = time;
     this.slider.value = Math.round(time - this.trip.start);
     const step = this.trip.stepAt(time);
-    this.clock.textContent = `${clock(time)} ${zoneName()}`;
+    this.clock.textContent = `${clock(time)} ${zoneName(time)}`;
     this.slider.setAttribute("aria-valuetext", `${clock(time)}, step ${step + 1} of ${this.trip.length}`);
     this.onTime(time, this.playing);
   }

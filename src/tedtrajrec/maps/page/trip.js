@@ -96,10 +96,15 @@ export class Trip {
     return this.ways.filter(({ broken }) => broken).length;
   }
 
-  /** Share of steps that are at least this probable, or null where the method gives no probabilities. */
+  /** How many steps have a probability; some methods know it only at fixes, or not at all. */
+  get rated() {
+    return this.time.filter((_, i) => this.probability(i) !== null).length;
+  }
+
+  /** Share of steps that are at least this probable, or null where most have no probability. */
   confident(least) {
-    const known = (this.raw.probability ?? []).filter((p) => p !== null && !Number.isNaN(p));
-    return known.length ? known.filter((p) => p >= least).length / known.length : null;
+    if (this.rated <= this.length / 2) return null;
+    return this.time.filter((_, i) => this.probability(i) >= least).length / this.length;
   }
 
   /** Kilometres an hour on the way to step i (of the first step: on the way from it). */

@@ -5,7 +5,6 @@ import { bounds } from "./geo.js";
 import { fixFeatures, nothing, stepFeatures, tripFeatures, truthFeatures } from "./features.js";
 import { mapStyle } from "./map_style.js";
 
-const OSM = '<a href="https://www.openstreetmap.org/copyright">© OpenStreetMap contributors</a>';
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const REACH = 8; // pixels around the pointer in which a step counts as pointed at
 
@@ -29,7 +28,6 @@ export class TripMap {
     });
     this.view.touchZoomRotate.disableRotation();
     this.view.keyboard.disableRotation();
-    this.view.addControl(new AttributionControl({ compact: false, customAttribution: OSM }));
     this.view.addControl(new NavigationControl({ showCompass: false }), "top-right");
     this.view.addControl(new ScaleControl(), "bottom-right");
     this.popup = new Popup({ closeButton: false, closeOnClick: false, className: "step-popup", maxWidth: "260px", offset: 12 });
@@ -45,8 +43,11 @@ export class TripMap {
     });
   }
 
-  setNetwork(network) {
+  setNetwork(network, attribution) {
     this.#set("network", network.roads);
+    if (this.attribution || !attribution) return;
+    this.attribution = new AttributionControl({ compact: false, customAttribution: credit(attribution) });
+    this.view.addControl(this.attribution);
   }
 
   /** Draw a trip with its fixes and its truth, where there are any. */
@@ -119,6 +120,15 @@ export class TripMap {
     if (step === null) this.popup.remove();
     else this.popup.setLngLat(event.lngLat).setDOMContent(describe(step)).addTo(this.view);
   }
+}
+
+/** Who made the map, as OpenStreetMap asks to be named, or in the words of the network. */
+function credit(attribution) {
+  if (attribution.includes("OpenStreetMap"))
+    return '<a href="https://www.openstreetmap.org/copyright" target="_blank" rel="noopener">© OpenStreetMap contributors</a>';
+  const plain = document.createElement("span");
+  plain.textContent = attribution;
+  return plain.innerHTML;
 }
 
 function vehicleElement() {

@@ -21,11 +21,15 @@ export const clock = (time) => parts(time, { hour: "2-digit", minute: "2-digit",
 /** 1 Jul 2013 */
 export const day = (time) => parts(time, { day: "numeric", month: "short", year: "numeric" });
 
-export const zoneName = () => zone;
+/** UTC, CET, GMT+8: what clocks show at that time. */
+export function zoneName(time) {
+  const format = new Intl.DateTimeFormat("en-GB", { timeZone: zone, timeZoneName: "short" });
+  return format.formatToParts(new Date(time * 1000)).find(({ type }) => type === "timeZoneName").value;
+}
 
 export const kilometres = (metres) => `${(metres / 1000).toFixed(metres < 9_950 ? 1 : 0)} km`;
 
-export const percent = (share) => `${Math.round(share * 100)} %`;
+export const percent = (share, digits = 0) => `${(share * 100).toFixed(digits)} %`;
 
 export const speed = (kmh) => `${Math.round(kmh)} km/h`;
 
