@@ -76,10 +76,8 @@ def test_ids_that_modules_look_for_are_on_the_page() -> None:
 
 def test_maplibre_is_as_it_was_published() -> None:
     folder = PAGE / "vendor" / "maplibre-gl"
-    listed = dict(
-        reversed(line.split())
-        for line in re.findall(r"^    ([0-9a-f]{64}  .+)$", (folder / "README.md").read_text(), re.M)
-    )
+    lines = re.findall(r"^    ([0-9a-f]{64}) +(\S+)$", (folder / "README.md").read_text(), re.MULTILINE)
+    listed = {name: digest for digest, name in lines}
     assert set(listed) == {"maplibre-gl.mjs", "maplibre-gl-worker.mjs", "maplibre-gl.css"}
     for name, digest in listed.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest

@@ -38,7 +38,7 @@ def data_of(path: Path) -> dict[str, Any]:
     return data
 
 
-def test_all_that_was_given_is_in_the_file(files: dict[str, Path], tmp_path: Path) -> None:
+def test_all_that_was_given_is_in_the_file(tiny_city: RoadNetwork, files: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "deep" / "trip.html"
     summary = map_file(
         [files["model.parquet"], files["other.parquet"]],
@@ -56,7 +56,7 @@ def test_all_that_was_given_is_in_the_file(files: dict[str, Path], tmp_path: Pat
     assert data["methods"][1]["trips"][0]["probability"] == [None] * 14
     assert [len(one["lon"]) for one in data["fixes"]] == [4, 4, 4]
     assert data["truth"][2]["segment"] == model.segment[28:].tolist()
-    assert len(data["network"]["features"]) == summary.segments == 114
+    assert len(data["network"]["features"]) == summary.segments == len(tiny_city)
 
 
 def test_recovered_trips_keep_every_digit(tiny_city: RoadNetwork) -> None:
@@ -118,8 +118,10 @@ def test_trips_that_are_not_recovered_are_refused(files: dict[str, Path], tmp_pa
 
 
 def test_the_network_must_be_that_of_the_trips(files: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"column 'segment'.*not in the network, which has 10\b"):
+    with pytest.raises(InputError, match=r"column 'segment'.*not in the network, which has 13\b"):
         map_file(files["model.parquet"], tmp_path / "trip.html", network=make_grid(2, 3))
+    with pytest.raises(InputError, match=r"column 'segment'.*steps lie \d+ m from their segments"):
+        map_file(files["model.parquet"], tmp_path / "trip.html", network=make_grid(7, 7))
 
 
 def test_other_files_must_be_of_the_same_trips(files: dict[str, Path], tmp_path: Path) -> None:
@@ -135,5 +137,5 @@ def test_the_verb_says_what_it_wrote(files: dict[str, Path], tmp_path: Path) -> 
     words = ["map", str(files["model.parquet"]), "--network", str(files["network.npz"]), "--trips", "2"]
     result = CliRunner().invoke(app, [*words, "-o", str(output)])
     assert result.exit_code == 0, result.output
-    assert "the first 2 trips of the file, 114 segments around them" in result.output.replace("\n", "")
+    assert "the first 2 trips of the file, 115 segments around them" in result.output.replace("\n", "")
     assert output.read_text().startswith("<!doctype html>")

@@ -15,10 +15,14 @@ from tedtrajrec.files import replacing
 from tedtrajrec.maps.bundle import html_page
 from tedtrajrec.maps.network_json import network_json, segments_near
 from tedtrajrec.maps.trips_json import fixes_json, recovered_json
+from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recovered import RecoveredTrips
 from tedtrajrec.trips.readers import iter_trips
 from tedtrajrec.trips.table import Trips, concat_trips
+
+MOST_AWAY_M = 20.0
+"""From steps to where the network has them, beyond which it is another network."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,20 @@ def _recovered(trips: Trips, file: Path, network: RoadNetwork | None) -> Recover
         recovered = RecoveredTrips.from_trips(trips)
     except InputError as error:
         raise InputError(error.problem, file=file, field=error.field, remedy=error.remedy) from error
-    if network is not None and recovered.segment.max(initial=-1) >= network.n_segments:
-        raise InputError(
-            f"segment {recovered.segment.max()} is not in the network, which has {network.n_segments:,}",
-            file=file,
-            field="segment",
-            remedy="Give the network that the trips were recovered on.",
-        )
+    if network is not None and (fault := _fault(recovered, network)):
+        raise InputError(fault, file=file, field="segment", remedy="Give the network that the trips were recovered on.")
     return recovered
+
+
+def _fault(recovered: RecoveredTrips, network: RoadNetwork) -> str | None:
+    """Return why trips are not of a network, if they are not."""
+    most = int(recovered.segment.max(initial=-1))
+    if most >= network.n_segments:
+        return f"segment {most} is not in the network, which has {network.n_segments:,}"
+    lon, lat = network.point_at(recovered.segment, recovered.ratio)
+    away_m = short_distance_m(lon, lat, recovered.lon, recovered.lat)
+    usual_m = float(np.median(away_m)) if len(away_m) else 0.0
+    return f"the steps lie {usual_m:.0f} m from their segments in the network" if usual_m > MOST_AWAY_M else None
 
 
 def _near(network: RoadNetwork, shown: Sequence[Trips]) -> NDArray[np.int64]:
