@@ -1,4 +1,4 @@
-"""Every command of the README and of the first guide is run here, in its order, on real data."""
+"""Every command of the README is run here, in its order, on real data; see also ``test_getting_started.py``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tedtrajrec.trips.readers import read_trips
 from tedtrajrec.trips.writers import write_trips
 
 ROOT = Path(__file__).parents[1]
-README, GUIDE = ROOT / "README.md", ROOT / "docs" / "getting-started.md"
+README = ROOT / "README.md"
 
 
-def blocks(language: str, page: Path = README) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def test_the_readme_shows_commands():
@@ -60,11 +60,6 @@ def test_readme_commands_and_python(own_city):
     (code,) = blocks("python")
     done = subprocess.run([sys.executable, "-c", code], cwd=own_city, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.real
-def test_guide_commands(own_city):
-    run_all([line for block in blocks("sh", GUIDE) for line in block.splitlines()], own_city)
 
 
 @pytest.mark.parametrize(
