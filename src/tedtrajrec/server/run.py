@@ -7,10 +7,13 @@ import os
 import signal
 import socket
 import tempfile
+import threading
+import time
 from functools import partial
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from tedtrajrec.errors import ConfigError
@@ -84,9 +87,21 @@ def _run_several(settings: ServerSettings) -> None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         _tell(settings, listening)
         try:
-            Multiprocess(config_for(settings, partial(create_app, settings)), [listening]).run()
+            Multiprocess(config_for(settings, partial(_worker, settings, os.getpid())), [listening]).run()
         finally:
             del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+
+
+def _worker(settings: ServerSettings, parent: int) -> FastAPI:
+    """Return the app of a worker, which stops when its parent is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+    return create_app(settings)
 
 
 def _bind(settings: ServerSettings) -> socket.socket:

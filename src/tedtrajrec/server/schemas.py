@@ -13,7 +13,7 @@ Lat = Annotated[float, Field(ge=-90, le=90, allow_inf_nan=False)]
 Instant = (
     Annotated[int, Field(ge=EARLIEST, lt=LATEST)]
     | Annotated[float, Field(ge=EARLIEST, lt=LATEST, allow_inf_nan=False)]
-    | Annotated[str, StringConstraints(min_length=10, max_length=40)]
+    | Annotated[str, StringConstraints(min_length=10, max_length=40), Field(json_schema_extra={"format": "date-time"})]
 )
 TripId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
