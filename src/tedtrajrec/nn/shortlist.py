@@ -98,19 +98,19 @@ def _best(
         off += (value - fine[k] * step) ** 2
     length, off = np.sqrt(length), np.sqrt(off)
 
-    score = bias.astype(np.float64)  # first what is added to the products, then coarse scores
-    for k in range(len(near)):
-        score[near[k]] += bonus[k]
-    sure = -np.inf
+    product = np.empty(segments, np.int32)
     for e in range(segments):
         total = np.int32(0)  # with casts, since numba would else add in 64 bits, four at a time instead of sixteen
         for k in range(d):
             total = np.int32(total + np.int32(coarse[e, k]) * np.int32(fine[k]))
-        score[e] += scale[e] * step * total
-        sure = max(sure, score[e] - kept[e] * off - lost[e] * length)
+        product[e] = total
+    score, doubt = scale * step * product + bias, kept * off + lost * length
+    for k in range(len(near)):
+        score[near[k]] += bonus[k]
+    sure = (score - doubt).max()
     best, highest = 0, -np.inf
     for e in range(segments):
-        if score[e] + kept[e] * off + lost[e] * length >= sure:
+        if score[e] + doubt[e] >= sure:
             exact = 0.0
             for k in range(d):
                 exact += float(weight[e, k]) * float(h[k]) - scale[e] * step * coarse[e, k] * fine[k]
