@@ -154,6 +154,13 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
         self._graphs: dict[Hashable, Recorded[Any, Any]] = {}
         self._places: list[int] = []  # of the weights
 
+    def see_places_as_on(self, network: RoadNetwork) -> None:
+        """Have places measured as on an older version of the network, which the weights were trained on."""
+        x, y = network.geom_xy
+        middle = network.plane.to_lonlat((x.min() + x.max()) / 2, (y.min() + y.max()) / 2)
+        self._middle = torch.tensor(self.network.plane.to_xy(*middle), dtype=torch.float32)
+        self._extent = float(max(np.ptp(x), np.ptp(y))) / 2
+
     @abstractmethod
     def roads(self) -> Roads:
         """Return the representation of the road network."""

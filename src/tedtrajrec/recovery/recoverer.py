@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.methods.base import Method
+from tedtrajrec.methods.base import Method, read_description
 from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import load_method, make_method, method_class, saved_folder
@@ -18,6 +18,7 @@ from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tedtrajrec.recovery.answers import answer
+from tedtrajrec.recovery.changed import LEAST_KEPT, find_change, load_on_changed
 from tedtrajrec.recovery.dense import dense_trips
 from tedtrajrec.recovery.frames import frame_kind, recovered_to_frame
 from tedtrajrec.recovery.grid import lay_out
@@ -98,20 +99,22 @@ class Recoverer:
         model
             Folder of a run or of an exported model, or the name of a model that comes with tedtrajrec.
         network
-            The road network, or its ``.npz`` file, if not the one the model was trained on. Models of
-            ``tedtrajrec_parallel`` work on any network, and best on their own.
+            The road network, or its ``.npz`` file, if not the one the model was trained on. On a newer version of that
+            one a model keeps what it learned of all segments that did not change; one of ``tedtrajrec_parallel`` works
+            in other cities too.
         device
             ``cpu``, ``cuda`` or ``auto``.
         decode
             See :class:`Recoverer`.
         """
         folder = saved_folder(model)
-        roads = _network_for(folder, network)
-        method = load_method(folder, roads)
+        method, notes = _load(folder, _network_for(folder, network))
         if isinstance(method, LearnedMethod):
             method.to(choose_device(device))
         profile = read_profile(folder)
-        return cls(method, step_s=profile.step_s, time_zone=profile.time_zone, decode=decode, profile=profile)
+        return cls(
+            method, step_s=profile.step_s, time_zone=profile.time_zone, decode=decode, profile=profile, notes=notes
+        )
 
     @classmethod
     def from_network(
@@ -231,3 +234,15 @@ def _network_for(folder: Path, network: str | Path | RoadNetwork | None) -> Road
             "this model comes without its road network", file=folder, remedy=f"Give it: {network_of(folder)}."
         )
     return RoadNetwork.load(folder / NETWORK if network is None else network)
+
+
+def _load(folder: Path, network: RoadNetwork) -> tuple[Method[Any], list[str]]:
+    """Return a saved method, and what a user should know where the network is not the one it was made for."""
+    if read_description(folder)["network"] == network.hash or not (folder / NETWORK).is_file():
+        return load_method(folder, network), []
+    old = RoadNetwork.load(folder / NETWORK)
+    change = find_change(old, network)
+    if change.share < LEAST_KEPT:
+        return load_method(folder, network), []
+    note = f"The model was trained on an older map: {change}. It knows the new ones only by their roads and places."
+    return load_on_changed(folder, old, network, change), [note]

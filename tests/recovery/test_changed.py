@@ -1,0 +1,163 @@
+"""Models on a newer version of their map."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tedtrajrec import Recoverer
+from tedtrajrec.data.dataset import Dataset, write_dataset
+from tedtrajrec.errors import InputError
+from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
+from tedtrajrec.network.polylines import ranges
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.synthetic import synthetic_city
+from tedtrajrec.recovery.changed import find_change, renumbered
+from tedtrajrec.training.profile import write_profile
+from tedtrajrec.training.train import train_method
+from tests.recovery.test_recoverer import assert_sound, sparse_trips
+
+
+def reordered(network: RoadNetwork, order: np.ndarray) -> RoadNetwork:
+    """Return the same network with its segments in another order."""
+    new = np.argsort(order)
+    per_segment = ("seg_from", "seg_to", "length_m", "road_class", "speed_mps", "source_id")
+    vertices = ranges(network.geom_offset[order], np.diff(network.geom_offset)[order])
+    followers = [np.sort(new[network.successors(int(s))]) for s in order]
+    return dataclasses.replace(
+        network,
+        **{name: getattr(network, name)[order] for name in per_segment},
+        geom_offset=np.concatenate([[0], np.cumsum(np.diff(network.geom_offset)[order])]).astype(np.int64),
+        **{name: getattr(network, name)[vertices] for name in ("geom_lon", "geom_lat", "geom_way_id")},
+        succ_offset=np.concatenate([[0], np.cumsum([len(f) for f in followers])]).astype(np.int64),
+        succ=np.concatenate(followers).astype(np.int32),
+    )
+
+
+@pytest.fixture(scope="module")
+def order(recovery_dataset: Dataset) -> np.ndarray:
+    return np.random.default_rng(2).permutation(len(recovery_dataset.network))
+
+
+def test_segments_are_found_in_any_order(recovery_dataset: Dataset, order: np.ndarray) -> None:
+    network = recovery_dataset.network
+    change = find_change(network, reordered(network, order))
+    np.testing.assert_array_equal(change.old, order)
+    np.testing.assert_array_equal(change.new, np.argsort(order))
+    assert str(change) == f"0 of {len(network)} segments are new and 0 are gone"
+
+
+def test_what_is_gone_and_what_is_new(recovery_dataset: Dataset) -> None:
+    network = recovery_dataset.network
+    some, others = network.subset(np.arange(0, 400)), network.subset(np.arange(100, len(network)))
+    change = find_change(some, others)
+    assert (change.new[:100] == -1).all()
+    np.testing.assert_array_equal(change.new[100:], np.arange(300))
+    np.testing.assert_array_equal(change.old[:300], np.arange(100, 400))
+    assert (change.old[300:] == -1).all()
+    assert str(change) == f"{len(network) - 400} of {len(network) - 100} segments are new and 100 are gone"
+
+
+def test_moved_segments_are_others(tiny_city: RoadNetwork) -> None:
+    metre = 1 / 111_074.0
+    for metres, same in ((3.0, True), (8.0, False)):
+        moved = dataclasses.replace(
+            tiny_city, node_lat=tiny_city.node_lat + metres * metre, geom_lat=tiny_city.geom_lat + metres * metre
+        )
+        change = find_change(tiny_city, moved)
+        assert (change.old == (np.arange(len(tiny_city)) if same else -1)).all()
+
+
+def test_past_trips_are_what_they_would_have_been_on_the_new_map(
+    run: Path, recovery_dataset: Dataset, order: np.ndarray, tmp_path: Path
+) -> None:
+    """Numbering aside, nothing differs from learning on the new map; there are too few trips for any to be left out."""
+    network = reordered(recovery_dataset.network, order)
+    trips = recovery_dataset.split("train").trips()
+    there = np.append(np.argsort(order), -1)[trips.segment].astype(np.int32)
+    moved = trips.replace(segment=there)
+    dataset = write_dataset(tmp_path / "ds", network, {"train": [moved]}, step_s=15, time_zone="Europe/Berlin")
+    learned = TedTrajRecParallel(network)
+    learned.precompute(dataset)
+    expected = {name: array for name, array in learned.state().items() if name.startswith("past.")}
+    state = load_file(run / "model.safetensors")
+    found = renumbered(state, find_change(recovery_dataset.network, network), network)
+    assert len(expected) > 10
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-4, err_msg=name)
+        assert found[name].dtype == array.dtype
+    np.testing.assert_array_equal(found["road_gnn.table"], state["road_gnn.table"][order])
+
+
+@pytest.fixture(scope="module")
+def stepwise(recovery_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("changed") / "run"
+    tiny = ["model.d=8", "model.heads=2", "model.width=8", "model.encoder_layers=1", "train.batch=10", "train.epochs=1"]
+    train_method("tedtrajrec", recovery_dataset, path, overrides=tiny, device="cpu")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["run", "stepwise"])
+def test_a_map_in_another_order_changes_nothing(
+    kind: str, recovery_dataset: Dataset, order: np.ndarray, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(kind)
+    sparse = sparse_trips(recovery_dataset)
+    old = Recoverer.load(folder, device="cpu").recover_trips(sparse)
+    recoverer = Recoverer.load(folder, network=reordered(recovery_dataset.network, order), device="cpu")
+    new = recoverer.recover_trips(sparse)
+    np.testing.assert_array_equal(new.time, old.time)
+    # Of equally good candidates and ways the one of the lower number is taken, which is now another one.
+    assert (order[new.segment] == old.segment).mean() > 0.9
+    assert np.abs(new.probability - old.probability).mean() < 0.02
+    (note,) = recoverer.notes
+    assert note.startswith("The model was trained on an older map: 0 of")
+
+
+@pytest.mark.parametrize("kind", ["run", "stepwise"])
+def test_a_map_with_roads_less_and_more(
+    kind: str, recovery_dataset: Dataset, order: np.ndarray, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    network = recovery_dataset.network
+    folder: Path = request.getfixturevalue(kind)
+    sparse = sparse_trips(recovery_dataset)
+    old = Recoverer.load(folder, device="cpu").recover_trips(sparse)
+    driven = np.unique(old.segment)
+    unused = np.setdiff1d(order, driven)[:20]
+    smaller = network.subset(np.setdiff1d(np.arange(len(network)), unused))
+    recoverer = Recoverer.load(folder, network=smaller, device="cpu")
+    recovered = recoverer.recover_trips(sparse)
+    assert_sound(recovered, sparse, recoverer, 15)
+    assert f"{len(unused)} are gone" in recoverer.notes[0]
+    same = find_change(network, smaller).old[recovered.segment] == old.segment
+    assert same.mean() > 0.6
+    larger = tmp_path / "larger"  # as if the model had been trained on the smaller one
+    shutil.copytree(folder, larger)
+    recoverer.method.save(larger)
+    smaller.save(larger / "network.npz")
+    grown = Recoverer.load(larger, network=network, device="cpu")
+    assert f"{len(unused)} of {len(network)} segments are new and 0 are gone" in grown.notes[0]
+    assert_sound(grown.recover_trips(sparse), sparse, grown, 15)
+
+
+def test_another_city_is_no_newer_map(run: Path, stepwise: Path) -> None:
+    city = synthetic_city(size="small", seed=9)
+    assert "trained on another network" in Recoverer.load(run, network=city, device="cpu").notes[0]
+    with pytest.raises(InputError, match="holds for the segments of one network only"):
+        Recoverer.load(stepwise, network=city)
+
+
+def test_tables_of_one_network_stay_there(recovery_dataset: Dataset, order: np.ndarray, tmp_path: Path) -> None:
+    lookup = Lookup(recovery_dataset.network)
+    lookup.precompute(recovery_dataset)
+    lookup.save(tmp_path)
+    write_profile(tmp_path, recovery_dataset, ["1/8"])
+    assert Recoverer.load(tmp_path).method.name == "lookup"
+    with pytest.raises(InputError, match="lookup knows one network only"):
+        Recoverer.load(tmp_path, network=reordered(recovery_dataset.network, order))
