@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import Generic, cast
 
 import torch
 from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
-from tedtrajrec.methods.learned import Inputs, LearnedMethod, Losses, Settings
+from tedtrajrec.methods.learned import BatchTensors, I, Inputs, LearnedMethod, Losses, Settings
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
@@ -19,8 +21,11 @@ from tedtrajrec.nn.segment_loss import segment_loss
 from tedtrajrec.nn.shortlist import Shortlist
 
 
-class StepwiseMethod(LearnedMethod[Settings, Inputs]):
-    """A method whose next step hears of the last; subclasses encode the fixes and make the decoder."""
+class StepwiseMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
+    """A method whose next step hears of the last; subclasses encode the fixes and make the decoder.
+
+    It sees a batch as :class:`Inputs`, or as tensors of which these are the first.
+    """
 
     decoder: StepDecoder
 
@@ -29,12 +34,12 @@ class StepwiseMethod(LearnedMethod[Settings, Inputs]):
         self._shortlist: Shortlist | None = None  # of the decoder, kept as the roads are
 
     @abstractmethod
-    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
+    def encode(self, inputs: I, roads: Roads) -> Encoded:
         """Return the representation of the fixes."""
 
-    def inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs:
-        """Return a batch as this method sees it, on the batch's device."""
-        return self.plain_inputs(batch, forced)
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> I:
+        """Return a batch as this method sees it, on the batch's device; those that need more than this say so."""
+        return cast("I", self.plain_inputs(batch, forced))
 
     def constraint(self, inputs: Inputs) -> Constraint:
         """Return the constraint mask of a batch."""
@@ -48,10 +53,13 @@ class StepwiseMethod(LearnedMethod[Settings, Inputs]):
             floor=self.config.mask_floor,
         )
 
-    def loss(self, inputs: Inputs) -> Losses:
+    def loss(self, inputs: I) -> Losses:
         """Return the losses of a batch."""
         roads = self.roads()
-        encoded = self.encode(inputs, roads)
+        return self.loss_of(plain(inputs), roads, self.encode(inputs, roads))
+
+    def loss_of(self, inputs: Inputs, roads: Roads, encoded: Encoded) -> Losses:
+        """Return the losses of the decoder for encoded fixes."""
         constraint = self.constraint(inputs)
         ready = self.decoder.prepare(encoded, inputs.step_minute)
         fed = self._feed(inputs, roads, encoded, constraint, ready)
@@ -75,31 +83,29 @@ class StepwiseMethod(LearnedMethod[Settings, Inputs]):
         return Fed(decoded.segment, decoded.ratio, inputs.forced)
 
     @torch.no_grad()
-    def decode(self, inputs: Inputs, choices: int | None = None) -> Decoded:
+    def decode(self, inputs: I, choices: int | None = None) -> Decoded:
         """Return the most likely positions of a batch, one a step or so many choices.
 
         The road part is computed once for all batches.
         """
-        roads = self._kept_roads()
+        roads, steps = self._kept_roads(), plain(inputs)
+        minute, constraint = steps.step_minute, self.constraint(steps)
         if self.device.type != "cpu" or len(inputs.step_mask) != 1:
-            return self.decoder.decode(
-                self.encode(inputs, roads), roads, inputs.step_minute, self.constraint(inputs), choices=choices
-            )
+            return self.decoder.decode(self.encode(inputs, roads), roads, minute, constraint, choices=choices)
         if self._shortlist is None:
             self._shortlist = self.decoder.shortlist()
         with _one_thread():
-            return self.decoder.decode_alone(
-                self.encode(inputs, roads),
-                roads,
-                inputs.step_minute,
-                self.constraint(inputs),
-                self._shortlist,
-                choices=choices,
-            )
+            encoded = self.encode(inputs, roads)
+            return self.decoder.decode_alone(encoded, roads, minute, constraint, self._shortlist, choices=choices)
 
     def _forget(self) -> None:
         super()._forget()
         self._shortlist = None
+
+
+def plain(inputs: BatchTensors) -> Inputs:
+    """Return the part of a batch that all methods see: its first tensors."""
+    return Inputs(*itertools.islice(inputs, len(Inputs._fields)))
 
 
 @contextlib.contextmanager

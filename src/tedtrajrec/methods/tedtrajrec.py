@@ -54,7 +54,7 @@ class TedTrajRecConfig(LearnedConfig):
             raise ValueError("there cannot be fewer than 0 layers")
 
 
-class TedTrajRec(StepwiseMethod[TedTrajRecConfig]):
+class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs]):
     """The paper's model: a time-aware Transformer over dynamic road representations, decoded step by step."""
 
     name: ClassVar[str] = "tedtrajrec"
