@@ -18,6 +18,7 @@ METHODS = {
     "linear_hmm": "LinearHmm",
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
+    "mtrajrec": "MTrajRec",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }

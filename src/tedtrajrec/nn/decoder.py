@@ -152,15 +152,26 @@ class GruCore(Core):
 
     a_i = sum_j softmax_j(v . tanh(W [h_{i-1} || H_j])) H_j
     h_i = GRU([a_i || X(e_{i-1}, t_{i-1}) || r_{i-1}], h_{i-1})
+
+    Parameters
+    ----------
+    d
+        Width.
+    road
+        Width of X, the same as that of h if not given. Where the vector of a segment is longer, only so much of it is
+        heard.
+    dropout
+        Of what is heard of X.
     """
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, road: int | None = None, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.d = d
+        self.road = d if road is None else road
         self.from_state = nn.Linear(d, d)
         self.from_memory = nn.Linear(d, d, bias=False)
         self.score = nn.Linear(d, 1, bias=False)
-        self.cell = nn.GRUCell(2 * d + 1, d)
+        self.cell = nn.GRUCell(d + self.road + 1, d)
+        self.dropout = nn.Dropout(dropout)
 
     def prepare(self, encoded: Encoded, step_time: Tensor) -> Ready:
         """Return the projected fixes, the same at each step."""
@@ -169,14 +180,14 @@ class GruCore(Core):
 
     def embed(self, road: Tensor, ratio: Tensor) -> Tensor:
         """Return both side by side."""
-        return torch.cat([road, ratio[..., None].to(road.dtype)], dim=-1)
+        return torch.cat([self.dropout(road[..., : self.road]), ratio[..., None].to(road.dtype)], dim=-1)
 
     def step(self, ready: StepReady, fed: Tensor | None, state: Tensor) -> Tensor:
         """Return h_i."""
         key, bias, value = ready.layers[0]
         logit = self.score(torch.tanh(key + self.from_state(state)[:, None])).squeeze(-1) + bias  # [B, m]
         read = (torch.softmax(logit, dim=-1)[..., None] * value).sum(1)
-        heard = state.new_zeros(len(state), self.d + 1) if fed is None else fed
+        heard = state.new_zeros(len(state), self.road + 1) if fed is None else fed
         out: Tensor = self.cell(torch.cat([read, heard], dim=-1), state)
         return out
 

@@ -1,0 +1,22 @@
+"""Recurrent networks over padded sequences."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def last_real(x: Tensor, mask: Tensor) -> Tensor:
+    """Return the last real element [B, d] of sequences x [B, m, d], which have theirs first; mask is [B, m]."""
+    last = (mask.sum(1) - 1).clamp_min(0)[:, None, None].expand(-1, 1, x.shape[-1])
+    return x.gather(1, last).squeeze(1)
+
+
+def start_recurrent(module: nn.RNNBase | nn.RNNCellBase) -> None:
+    """Give a recurrent network first weights as MTrajRec does: Xavier's, orthogonal ones, and biases of 0."""
+    for name, weight in module.named_parameters():
+        if name.startswith("weight_ih"):
+            nn.init.xavier_uniform_(weight)
+        elif name.startswith("weight_hh"):
+            nn.init.orthogonal_(weight)
+        else:
+            nn.init.zeros_(weight)
