@@ -94,6 +94,18 @@ def test_the_guide_can_be_followed(own_city: Path) -> None:
 
 
 @pytest.mark.real
+def test_recovering_in_python(own_city: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the example of docs/recovering.md, on what the guide has left."""
+    if not (own_city / "network.npz").exists():
+        RoadNetwork.from_osm(own_city / "city.osm.pbf").save(own_city / "network.npz")
+    page = (GUIDE.parent / "recovering.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(own_city)
+    exec(compile(code, "recovering.md", "exec"), {})
+    assert (own_city / "trips.csv").exists()
+
+
+@pytest.mark.real
 @pytest.mark.slow
 def test_the_slow_part_can_be_followed_too(own_city: Path) -> None:
     if not (own_city / "simulated.parquet").exists():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +293,22 @@ def test_the_model_is_told_at_once_what_the_input_is_like(source: Path, city: Ro
     told: list[str] = []
     recover(source, tmp_path / "r.csv", city, tell=told.append)
     assert told == ["The first of 50 trips is looked at."]
+
+
+def test_a_terminal_sees_how_far_it_is(
+    source: Path, city: RoadNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    recover(source, tmp_path / "r.csv", city, show_progress=True)
+    assert re.search(r"recover: .* 0/200 .*fixes", sys.stderr.getvalue())  # type: ignore[attr-defined]
+    polyline = "[[-8.62,41.15],[-8.61,41.15]]"
+    (tmp_path / "p.csv").write_text(f'TRIP_ID,TIMESTAMP,POLYLINE\na,1400000000,"{polyline}"\nb,1400000000,"[]"\n')
+    recover(tmp_path / "p.csv", tmp_path / "r.csv", city, show_progress=True)
+    assert re.search(r"recover: .* 0/2 .*trips", sys.stderr.getvalue())  # type: ignore[attr-defined]
 
 
 def test_one_run_at_a_time(source: Path, city: RoadNetwork, tmp_path: Path) -> None:

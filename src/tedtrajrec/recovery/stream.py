@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tqdm import tqdm
 
 from tedtrajrec import __version__
 from tedtrajrec.config import to_dict
 from tedtrajrec.errors import ConfigError, InputError, OutputError, TedtrajrecError
 from tedtrajrec.files import existing_file
 from tedtrajrec.network.routing import Router
-from tedtrajrec.progress import progress
 from tedtrajrec.recovery.parts import RecoveryParts
 from tedtrajrec.recovery.privacy import trim_ends, with_hashed_ids
 from tedtrajrec.recovery.recovered import NO_TIME
 from tedtrajrec.recovery.rejects import default_place, write_rejects
 from tedtrajrec.recovery.summary import RecoverySummary, check_ending, summarise_trips, write_trip_rows
-from tedtrajrec.trips.readers import RejectedRows, iter_trips
+from tedtrajrec.trips.files.porto import is_porto
+from tedtrajrec.trips.readers import RejectedRows, iter_trips, open_source
 from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.writers import TripWriter
 from tedtrajrec.work import only_run
@@ -127,14 +129,17 @@ def recover_file(
         elif not parts.is_new:
             say(f"went on from {len(parts)} parts in {parts.folder}")
         if parts.all_read is None:
+            worker = _ChunkWorker(parts, recoverer, step_s, alternatives, trim_ends_m, hash_key)
             unreadable = RejectedRows()
             chunks = iter_trips(
                 source, chunk_fixes=CHUNK_FIXES, columns=columns, timezone=timezone, extras=extras, rejects=unreadable
             )
-            worker = _ChunkWorker(parts, recoverer, step_s, alternatives, trim_ends_m, hash_key)
             try:
-                with contextlib.closing(_with_check(chunks, recoverer, say)) as checked:  # it may hold temporary files
-                    worker.work(checked, show_progress=show_progress)
+                with (
+                    _bar(source, show_progress) as done,
+                    contextlib.closing(_with_check(chunks, recoverer, say)) as trips,
+                ):
+                    worker.work(trips, done)
             except TedtrajrecError:
                 if not len(parts):
                     parts.remove()
@@ -170,11 +175,12 @@ class _ChunkWorker:
         self.trim_ends_m = trim_ends_m
         self.hash_key = hash_key
 
-    def work(self, chunks: Iterator[Trips], *, show_progress: bool) -> None:
-        """Make the parts that are not there yet."""
-        for number, chunk in enumerate(progress(chunks, "recover", unit="part") if show_progress else chunks):
+    def work(self, chunks: Iterator[Trips], done: Callable[[Trips], None]) -> None:
+        """Make the parts that are not there yet, and tell of every chunk that it is done."""
+        for number, chunk in enumerate(chunks):
             if not self.parts.has(number):
                 self._recover(number, chunk)
+            done(chunk)
 
     def _recover(self, number: int, chunk: Trips) -> None:
         recovered = self.recoverer.recover_trips(chunk, self.step_s, alternatives=self.alternatives)
@@ -265,6 +271,23 @@ def _check_places(source: Path, output: Path, listing: Path, summary: Path | Non
         other = taken.setdefault(path.resolve(), what)
         if other != what:
             raise OutputError(f"{path} is given as the {other} and as the {what}; give each a file of its own.")
+
+
+@contextlib.contextmanager
+def _bar(path: Path, show: bool) -> Iterator[Callable[[Trips], None]]:
+    """Show how much of a file is done; to count its rows takes seconds, beside the hours that recovering may take."""
+    if not (show and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    source = open_source(path)
+    rows = sum(len(block.frame) for block in source.blocks(source.names[:1], RejectedRows()))
+    per_trip = is_porto(source.names)
+    with tqdm(desc="recover", unit=" trips" if per_trip else " fixes", total=rows, leave=False) as bar:
+
+        def done(chunk: Trips) -> None:
+            bar.update(len(chunk) if per_trip else chunk.n_fixes)
+
+        yield done
 
 
 def _input(source: Path) -> dict[str, Any]:
