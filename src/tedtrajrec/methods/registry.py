@@ -19,6 +19,7 @@ METHODS = {
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",
+    "trajformer": "TrajFormer",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
