@@ -40,6 +40,10 @@ class ServedMethod:
     _loaded: dict[Decode, Recoverer] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def loaded(self, decode: Decode | None = None) -> Recoverer | None:
+        """Return what recovers trips, if it is there already."""
+        return self._loaded.get(decode or self.usual)
+
     def recoverer(self, decode: Decode | None = None) -> Recoverer:
         """Return what recovers trips; call it outside the event loop."""
         wanted = decode or self.usual

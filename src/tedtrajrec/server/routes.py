@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -10,6 +11,7 @@ from pydantic_core import to_json
 
 from tedtrajrec import __version__
 from tedtrajrec.errors import InputError
+from tedtrajrec.maps.trips_json import fixes_json
 from tedtrajrec.network.bbox import BBox, parse_bbox
 from tedtrajrec.server import metrics
 from tedtrajrec.server.answers import (
@@ -19,6 +21,7 @@ from tedtrajrec.server.answers import (
     respond,
     takes_gzip,
 )
+from tedtrajrec.server.batching import Result
 from tedtrajrec.server.inputs import CSV, GEOJSON, JSON, Upload, parse
 from tedtrajrec.server.loading import Decode, Served, ServedMethod
 from tedtrajrec.server.openapi import answers, takes_trips
@@ -58,6 +61,7 @@ Open = Annotated[Service, Depends(service_of)]
 Checked = Annotated[Service, Depends(checked_service)]
 
 router = APIRouter()
+_FEW_ROWS = 500  # some 3 ms of work, no more than another thread costs
 _BODY_PROBLEMS = ("token", "too-slow", "too-large", "media-type", "invalid", "busy", "unavailable")
 _SECURED: dict[str, Any] = {"security": [{}, {"token": []}]}
 
@@ -79,7 +83,9 @@ async def recover(request: Request, options: Annotated[Options, Query()], servic
     served = service.served
     upload = await _read(request, service, RecoverRequest, options)
     method = _method(served, upload.options.method)
-    recoverer = await asyncio.to_thread(method.recoverer, upload.options.decode)
+    decode = upload.options.decode
+    ready = method.loaded(decode)
+    recoverer = await asyncio.to_thread(method.recoverer, decode) if ready is None else ready
     step_s = upload.options.step_s or recoverer.step_s
     alternatives = upload.options.alternatives
     service.check_steps(upload.trips, step_s, 1 + alternatives)
@@ -91,16 +97,18 @@ async def recover(request: Request, options: Annotated[Options, Query()], servic
     gzip = takes_gzip(request.headers.get("accept-encoding"))
 
     def answer() -> Response:
-        about = {
+        about: dict[str, Any] = {
             "notes": [*recoverer.notes, *recoverer.check(upload.trips)],
             "attribution": served.attribution,
             "method": method.name,
             "step_s": step_s,
         }
+        if upload.options.fixes:
+            about["fixes"] = fixes_json(upload.trips.replace(segment=None, ratio=None))
         content = recovered_content(recovered, media_type, upload.rejects, about)
         return respond(content, media_type, gzip=gzip, headers={"Tedtrajrec-Rejects": str(rejects)})
 
-    return await asyncio.to_thread(answer)
+    return await _apart(answer, recovered.n_rows if media_type == JSON else None)
 
 
 @router.post(
@@ -123,7 +131,7 @@ async def match(request: Request, reading: Annotated[Reading, Query()], service:
         about: dict[str, Any] = {"notes": [], "attribution": served.attribution}
         return respond(matched_content(part, served.network, upload.rejects, about), JSON, gzip=gzip)
 
-    return await asyncio.to_thread(answer)
+    return await _apart(answer, part.trips.n_fixes)
 
 
 @router.get(
@@ -221,7 +229,15 @@ async def show_metrics(service: Checked) -> Response:
 async def _read(request: Request, service: Service, model: type[Reading], options: Options) -> Upload:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     async with service.bodies.read(request) as body:
-        return await asyncio.to_thread(parse, body, media_type, model, options, service.settings.limits)
+        limits = service.settings.limits
+        return await _apart(
+            lambda: parse(body, media_type, model, options, limits), len(body) // 64 if media_type == JSON else None
+        )
+
+
+async def _apart(work: Callable[[], Result], rows: int | None) -> Result:
+    """Return what some work returns; in another thread unless it has so few rows that it holds up nobody."""
+    return work() if rows is not None and rows <= _FEW_ROWS else await asyncio.to_thread(work)
 
 
 def _method(served: Served, name: str | None) -> ServedMethod:

@@ -62,6 +62,7 @@ class Options(Reading):
     decode: Literal["feasible", "greedy"] | None = Field(
         default=None, description="The most likely trip that can be driven, or the method's own answer."
     )
+    fixes: bool = Field(default=False, description="Whether the answer (JSON, GeoJSON) also lists the fixes as read.")
 
 
 class MatchRequest(Reading):
@@ -102,6 +103,15 @@ class Reject(BaseModel):
     row: int | None = Field(default=None, description="Data row of an uploaded file.")
 
 
+class ReadTrip(BaseModel):
+    """The fixes of a trip as they were read: one value for each in every list."""
+
+    traj_id: str
+    timestamp: list[int]
+    lon: list[float]
+    lat: list[float]
+
+
 class RecoverAnswer(BaseModel):
     """Recovered trips, what could not be used, and what to know about the answer."""
 
@@ -111,6 +121,7 @@ class RecoverAnswer(BaseModel):
     attribution: str | None
     method: str
     step_s: int
+    fixes: list[ReadTrip] | None = Field(default=None, description="Where they were asked for.")
 
 
 class Route(BaseModel):
