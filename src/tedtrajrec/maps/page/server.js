@@ -62,7 +62,7 @@ export class Server {
       const body = JSON.stringify({ ...options, method, trips: [{ traj_id, points }] });
       return post("v1/recover", body, "application/json");
     }
-    const query = new URLSearchParams({ ...options, method });
+    const query = new URLSearchParams({ ...options, method, fixes: true }); // only the service can read the file
     return post(`v1/recover?${query}`, input.file, typeOf(input.file.name));
   }
 }
