@@ -40,7 +40,7 @@ def faults(segment, ratio):
 def test_a_gap_is_driven_where_the_map_has_a_way_in_the_time(seed, fixes):
     row, positions, segment, ratio, broken = trip_of(np.random.default_rng(seed), fixes, 1)
     ends = segment[row].copy(), ratio[row].copy()
-    bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken, choose_again=False)
+    bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken)
     np.testing.assert_array_equal(segment[row], ends[0])
     np.testing.assert_array_equal(ratio[row], ends[1])
     way = ROUTER.distances(ends[0][:-1], ends[1][:-1], ends[0][1:], ends[1][1:])
@@ -57,7 +57,7 @@ def test_a_gap_is_driven_where_the_map_has_a_way_in_the_time(seed, fixes):
 @given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 5), choices=st.integers(1, 4))
 def test_other_positions_of_fixes_leave_as_few_gaps_broken_as_any(seed, fixes, choices):
     row, positions, segment, ratio, broken = trip_of(np.random.default_rng(seed), fixes, choices)
-    bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken, choose_again=True)
+    bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken)
     left = sum(broken[first + 1 : last + 1].any() for first, last in itertools.pairwise(row))
     assert left == fewest(row, positions)
     verdict = faults(segment, ratio)
@@ -87,8 +87,8 @@ def test_trips_do_not_mix():
     row = np.concatenate([one[0], two[0] + n])
     positions = Positions(*(np.concatenate(parts) for parts in zip(one[1], two[1], strict=True)))
     both = [np.concatenate([one[k], two[k]]) for k in (2, 3, 4)]
-    bridge(ROUTER, Fixes(row, np.repeat([0, 1], [3, 4])), positions, REACH_M, *both, choose_again=True)
+    bridge(ROUTER, Fixes(row, np.repeat([0, 1], [3, 4])), positions, REACH_M, *both)
     for case, rows in ((one, slice(0, n)), (two, slice(n, None))):
-        bridge(ROUTER, Fixes(case[0], np.zeros(len(case[0]), int)), case[1], REACH_M, *case[2:], choose_again=True)
+        bridge(ROUTER, Fixes(case[0], np.zeros(len(case[0]), int)), case[1], REACH_M, *case[2:])
         for alone, joint in zip(case[2:], both, strict=True):
             np.testing.assert_array_equal(alone, joint[rows])

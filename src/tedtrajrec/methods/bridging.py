@@ -2,7 +2,7 @@
 
 The choices of the steps inside a gap need not hold any way through it. Where they hold none, the way between the
 positions at its two fixes is driven at constant speed. Where not even that fits into the time, other choices of fixes
-may be tried: of all ways from fix to fix, one of the fewest gaps without a way, and of these the most likely one. What
+are tried: of all ways from fix to fix, one of the fewest gaps without a way, and of these the most likely one. What
 is broken then is a gap between whose likely positions the map has no way in the time.
 """
 
@@ -42,15 +42,7 @@ class Positions(NamedTuple):
 
 
 def bridge(
-    router: Router,
-    fixes: Fixes,
-    positions: Positions,
-    reach_m: float,
-    segment: Ints,
-    ratio: Floats,
-    broken: Bools,
-    *,
-    choose_again: bool,
+    router: Router, fixes: Fixes, positions: Positions, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
 ) -> Bools:
     """Drive gaps that hold a break along the map where that is possible, and return which steps were changed [N].
 
@@ -66,8 +58,6 @@ def bridge(
         Metres that can be driven in a step.
     segment, ratio, broken
         The trips as they are, and where they are broken [N]; changed in place.
-    choose_again
-        Whether other positions of the fixes may be chosen, where those that are leave a gap without a way.
     """
     before = segment.copy(), ratio.copy()
     left, right = _gaps(fixes)
@@ -75,7 +65,7 @@ def bridge(
     bad &= (segment[left] >= 0) & (segment[right] >= 0)
     _drive(router, left[bad], right[bad], reach_m, segment, ratio, broken)
 
-    bad = _has_break(broken, left, right) & choose_again
+    bad = _has_break(broken, left, right)
     trips = np.unique(fixes.trip[:-1][np.diff(fixes.trip) == 0][bad])
     if len(trips):
         few = np.isin(fixes.trip, trips)

@@ -3,9 +3,10 @@
 A step's choices count whose probability is not far below that of its best one. Among all paths through them the one of
 the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
 map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
-few breaks as possible, and gaps that hold one are driven along the map where it has a way
-(:mod:`tedtrajrec.methods.bridging`); any way in a map that is whole, and a plausible one in a map that lacks roads.
-Ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
+few breaks as possible, and in a map that is whole the gaps that hold one are driven along the map's shortest way
+(:mod:`tedtrajrec.methods.bridging`). In a map that lacks roads that way is a detour around a missing one, and a break
+is much nearer to the truth: Chengdu would lose .10 of the accuracy (``docs/log.md``). Ratios are moved as little as
+that takes (:mod:`tedtrajrec.methods.placing`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,6 @@ Reals = NDArray[np.float32]
 
 FAR_M = 99.0  # of the 100 m allowed: the plane and 32 bits are not exact
 FAR = BREAK / 100  # what a choice beyond loses: with an infinite margin it is better than a break, and nothing else
-PLAUSIBLE_MPS = 10.0
-"""Where the map lacks roads, ways that must be driven faster on the whole are detours around a missing one: a break is
-nearer to the truth. Chengdu, validation: at 6, 10, 15, 25 and 40 m/s .704, .705, .701, .673 and .658 accuracy."""
 STEPS_PER_PART = 1024
 
 
@@ -150,7 +148,7 @@ class Driver:
         way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
         offsets = np.append(0, np.cumsum(mask.sum(axis=1)))
         out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s, way)
-        if out.broken.any():
+        if self._whole and out.broken.any():
             where = Positions(segment.astype(np.int64), np.clip(ratio, lowest, highest), likely)
             moved = self._bridge(offsets, fix, where, out, batch.step_s)
             same = segment[moved] == out.segment[moved, None]
@@ -182,17 +180,8 @@ class Driver:
     def _bridge(self, offsets: Ints, fix: Ints, where: Positions, trips: Driven, step_s: int) -> Bools:
         """Drive gaps with breaks along the map where it has a way, and return which steps were changed."""
         trip = np.searchsorted(offsets, fix, side="right") - 1
-        reach = (self.top_speed_mps if self._whole else PLAUSIBLE_MPS) * step_s
-        return bridge(
-            self.router,
-            Fixes(fix, trip),
-            where,
-            reach,
-            trips.segment,
-            trips.ratio,
-            trips.broken,
-            choose_again=self._whole,
-        )
+        reach = self.top_speed_mps * step_s
+        return bridge(self.router, Fixes(fix, trip), where, reach, trips.segment, trips.ratio, trips.broken)
 
     def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals, given: Reals | None) -> Reals:
         """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
