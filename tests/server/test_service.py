@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 import threading
@@ -18,6 +19,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.server import schemas
 from tedtrajrec.server.loading import Served, _read_examples
+from tedtrajrec.server.network_map import NetworkMap
 from tedtrajrec.server.settings import Limits, ServerSettings
 from tedtrajrec.trips.match import match
 from tedtrajrec.trips.table import Trips
@@ -286,8 +288,9 @@ def test_token(settings: ServerSettings, served: Served, one: Trips, tmp_path: P
 
 
 def test_limits_of_a_request(settings: ServerSettings, served: Served, sparse: Trips) -> None:
-    limits = Limits(points=30, trips=3, steps=2_000, body_bytes=10_000, segments=100)
-    with running(settings.model_copy(update={"limits": limits}), lambda _: served) as http:
+    limits = Limits(points=30, trips=3, steps=2_000, body_bytes=10_000)
+    small_map = dataclasses.replace(served, map=NetworkMap(served.network, None, most=100))
+    with running(settings.model_copy(update={"limits": limits}), lambda _: small_map) as http:
         few = sparse.select(np.flatnonzero(sparse.lengths < 8)[:2])
         assert post(http, as_request(few)).status_code == 200
         long = np.argsort(sparse.lengths)[-3:]
