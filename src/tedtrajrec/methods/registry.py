@@ -19,6 +19,8 @@ METHODS = {
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",
+    "rntrajrec": "RNTrajRec",
+    "neutraj": "NeuTraj",
     "trajformer": "TrajFormer",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
