@@ -89,10 +89,10 @@ def test_gpx_keeps_every_value(made: Trips) -> None:
 def test_csv_is_what_people_expect(two_trips: Trips, tmp_path: Path) -> None:
     assert write_trips(two_trips, tmp_path / "t.csv") == Written(trips=2, fixes=3)
     assert (tmp_path / "t.csv").read_text() == (
-        "traj_id,timestamp,lon,lat,segment,ratio,taxi,speed,note\n"
-        "a,1500000000,-8.6,41.1,3,0.5,5,1,007\n"
-        "a,1500000015,-8.61,41.2,,,5,,\n"
-        'b,1500000100,-8.62,41.3,2,1.0,6,3,""\n'
+        "traj_id,timestamp,lon,lat,segment,ratio,speed,note,taxi\n"
+        "a,1500000000,-8.6,41.1,3,0.5,1,007,5\n"
+        "a,1500000015,-8.61,41.2,,,,,5\n"
+        'b,1500000100,-8.62,41.3,2,1.0,3,"",6\n'
     )
 
 
@@ -236,3 +236,17 @@ def test_streams_can_be_copied_from_format_to_format(two_trips: Trips, tmp_path:
         for chunk in iter_trips(tmp_path / "1.csv", chunk_fixes=1):
             writer.write(chunk)
     assert_same_trips(read_trips(tmp_path / "2.parquet"), read_trips(tmp_path / "1.csv"))
+
+
+def test_whose_data_it_is(two_trips: Trips, tmp_path: Path) -> None:
+    owner = 'R&D <"Maps">, ©'
+    for ending in ("parquet", "geoparquet", "geojson", "gpx", "csv"):
+        with TripWriter(tmp_path / f"t.{ending}", attribution=owner) as writer:
+            writer.write(two_trips)
+    for ending in ("parquet", "geoparquet"):
+        assert pq.read_schema(tmp_path / f"t.{ending}").metadata[b"attribution"].decode() == owner
+    assert json.loads((tmp_path / "t.geojson").read_text("utf-8"))["attribution"] == owner
+    assert "<metadata><desc>R&amp;D &lt;" in (tmp_path / "t.gpx").read_text("utf-8")
+    for ending in ("parquet", "geoparquet", "gpx"):  # and it is in nobody's way
+        assert read_trips(tmp_path / f"t.{ending}").traj_id.tolist() == ["a", "b"]
+    assert (tmp_path / "t.csv").read_text().startswith("traj_id,")
