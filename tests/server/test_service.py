@@ -158,6 +158,14 @@ def test_times_as_text(http: httpx.Client, one: Trips) -> None:
     assert post(http, body).json() == expected
 
 
+def test_fixes_as_they_were_read(http: httpx.Client, one: Trips) -> None:
+    assert post(http, as_request(one)).json().get("fixes") is None
+    answer = post(http, as_request(one, fixes=True))
+    schemas.RecoverAnswer.model_validate_json(answer.content, strict=True)
+    (read,) = answer.json()["fixes"]
+    assert (read["lon"], read["timestamp"]) == (one.lon.tolist(), one.time.tolist())
+
+
 def test_match(http: httpx.Client, sparse: Trips, city: RoadNetwork) -> None:
     trips = sparse.select(np.arange(4))
     answer = post(http, as_request(trips), "/v1/match")
