@@ -36,6 +36,7 @@ class Roads(NamedTuple):
     static: Tensor  # [S, d], S_hat
     omega: Tensor | None  # [S, d] frequencies of each segment, [d] the same for all, or none
     phase: Tensor | None  # [d]
+    more: Tensor | None = None  # what a method keeps of the map beside its segments
 
     def at(self, segment: Tensor, minute: Tensor) -> Tensor:
         """Return X(e, t) [..., d] of segments [...] at local minutes of the day [...]."""
