@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import matplotlib.image
@@ -38,6 +39,7 @@ class Site:
     city: RoadNetwork
     sparse: Path  # CSV of sparse trips
     gpx: Path  # the first of them
+    served: Any  # what the service has loaded
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     )
     served = load_served(settings)  # before the service waits for it, as kernels may have to be compiled
     with running(settings, lambda _: served) as client:
-        yield Site(str(client.base_url), client, city, folder / "sparse.csv", folder / "one.gpx")
+        yield Site(str(client.base_url), client, city, folder / "sparse.csv", folder / "one.gpx", served)
 
 
 @pytest.fixture
@@ -229,6 +231,36 @@ def test_options_go_to_the_service(tab: Tab, site: Site) -> None:
     page.get_by_label("Seconds between steps").fill("5")
     page.keyboard.press("Tab")
     tab.until(f"tedtrajrec.timeline.trip.length > {2 * steps}")
+
+
+def test_nothing_recoverable_is_said_with_the_reason(tab: Tab) -> None:
+    tab.until("globalThis.tedtrajrec?.network")
+    ocean = b"traj_id,timestamp,lon,lat\nship,1372672800,-30,41\nship,1372672900,-30.01,41\n"
+    tab.page.set_input_files("#file", {"name": "ocean.csv", "mimeType": "text/csv", "buffer": ocean})
+    alert = tab.page.get_by_role("alert")
+    alert.wait_for()
+    assert alert.inner_text() == (
+        "None of the trips could be recovered. Why: fewer than two fixes that can be used; no road within 250 m."
+    )
+
+
+def test_a_token_is_asked_for_where_one_is_wanted(open_tab: OpenTab, site: Site) -> None:
+    from tedtrajrec.server.settings import ServerSettings
+    from tests.server.running import running
+
+    settings = ServerSettings(network=site.sparse.parent / "city.npz", token="a-secret-of-some-length")
+    with running(settings, lambda _: site.served) as client:
+        tab = open_tab(str(client.base_url))
+        page = tab.page
+        page.get_by_label("This service wants a token").fill("wrong")
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("This service wants a token").fill("a-secret-of-some-length")
+        page.keyboard.press("Enter")
+        page.get_by_text("Drop a file of sparse GPS fixes").wait_for()
+        page.set_input_files("#file", site.gpx)
+        tab.drawn()
+        assert not page.get_by_role("alert").is_visible()
 
 
 def test_the_empty_page_fits_a_phone(open_tab: OpenTab, site: Site) -> None:

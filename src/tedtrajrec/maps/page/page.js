@@ -10,7 +10,7 @@ import { Views } from "./views.js";
 import { bounds } from "./geo.js";
 import { count, setTimeZone } from "./words.js";
 import { element, stepCard, stepFacts, tripFacts, tripLine, tripName } from "./describe.js";
-import { inWords } from "./problem.js";
+import { Problem, inWords } from "./problem.js";
 import { save, toCsv, toGeoJson } from "./downloads.js";
 import { showLegend } from "./legend.js";
 
@@ -28,6 +28,11 @@ export class Page {
     this.views = new Views(() => this.#guard(() => this.show()));
     this.list = new TripList((key) => this.#guard(() => this.select(key)));
     this.timeline = new Timeline((time, playing) => this.#moved(time, playing));
+    byId("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.source.token = byId("token").value;
+      this.start();
+    });
     byId("csv").addEventListener("click", () => this.#download("csv"));
     byId("geojson").addEventListener("click", () => this.#download("geojson"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -40,7 +45,7 @@ export class Page {
   async start() {
     await this.#guard(async () => {
       this.#say("Loading…");
-      this.#addMap(byId("map-a"));
+      if (!this.maps.length) this.#addMap(byId("map-a"));
       const about = await this.source.start();
       this.about = about;
       setTimeZone(about.timeZone ?? "UTC");
@@ -59,12 +64,14 @@ export class Page {
 
   /** Recover a file or an example and show it. */
   async open(input) {
-    const loaded = { given: input, results: new Map() };
-    for (const method of this.views.shown) loaded.results.set(method, await this.#recover(input, method));
-    Object.assign(this, loaded);
+    const results = new Map();
+    this.opening = results;
+    for (const method of this.views.shown) results.set(method, await this.#recover(input, method));
+    if (this.opening !== results) return; // something else was opened meanwhile
+    this.given = input;
+    this.results = results;
     byId("welcome").hidden = true;
-    const [first] = this.#result(0).trips.keys();
-    await this.show(first);
+    await this.show(this.#result(0).trips.keys().next().value);
   }
 
   /** Show the chosen methods, and a trip (the one shown already, if not another). */
@@ -120,6 +127,7 @@ export class Page {
     const points = answer.trips.flatMap(({ lon, lat }) => lon.map((x, i) => [x, lat[i]]));
     if (points.length) await this.#loadNetwork(bounds(points));
     const trips = answer.trips.filter(({ lon }) => lon.length).map((raw) => new Trip(raw, this.network));
+    if (!trips.length) throw new Problem("None of the trips could be recovered.", why(answer.rejects));
     const given = input.example ? asColumns(input.example) : (answer.fixes ?? []);
     const truth = input.example?.truth ? [{ ...input.example.truth, traj_id: input.example.traj_id }] : (answer.truth ?? []);
     this.#say(`${count(trips.length, "trip")}${answer.rejects.length ? `, ${count(answer.rejects.length, "reject")}` : ""}`);
@@ -178,7 +186,10 @@ export class Page {
     for (const [i, map] of this.maps.entries()) if (i < this.views.shown.length) map.setTime(time);
     if (playing) this.maps[0].follow();
     const trip = this.#trip(0);
-    byId("here-facts").replaceChildren(...stepFacts(trip, trip.stepAt(time)));
+    const step = trip.stepAt(time);
+    if (this.here?.trip === trip && this.here.step === step) return;
+    this.here = { trip, step };
+    byId("here-facts").replaceChildren(...stepFacts(trip, step));
   }
 
   #showRemarks({ rejects, notes }) {
@@ -209,15 +220,24 @@ export class Page {
   async #guard(work) {
     const error = byId("error");
     error.hidden = true;
+    byId("token-form").hidden = true;
     try {
       await work();
     } catch (fault) {
       this.#say("");
+      byId("token-form").hidden = fault.status !== 401;
+      if (fault.status === 401 && !this.source.token) return;
       error.textContent = inWords(fault);
       error.hidden = false;
       error.scrollIntoView({ block: "nearest" });
     }
   }
+}
+
+/** The reasons of rejects, each once. */
+function why(rejects) {
+  const reasons = [...new Set(rejects.map(({ reason }) => reason))];
+  return reasons.length ? `Why: ${reasons.slice(0, 3).join("; ")}.` : "";
 }
 
 function asColumns({ traj_id, points }) {

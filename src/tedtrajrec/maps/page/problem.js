@@ -1,7 +1,6 @@
 // What went wrong, in words.
 
 const BY_STATUS = {
-  401: "The service wants a token, which this page has not got.",
   413: "The file is larger than this service takes.",
   429: "The service is busy. Try again in a moment.",
   503: "The service is busy. Try again in a moment.",
@@ -15,8 +14,9 @@ const INSTEAD = [
 ];
 
 export class Problem extends Error {
-  constructor(what, remedy = "") {
+  constructor(what, remedy = "", status = 0) {
     super(remedy ? `${what} ${remedy}` : what);
+    this.status = status;
   }
 
   /** From an answer of the service (application/problem+json). */
@@ -30,7 +30,7 @@ export class Problem extends Error {
     const detail = typeof said.detail === "string" ? forThisPage(said.detail) : "";
     const place = [said.row && `row ${said.row}`, said.field && `column ${said.field}`].filter(Boolean).join(", ");
     const other = BY_STATUS[answer.status] ?? said.title ?? `The service answered with status ${answer.status}.`;
-    return new Problem(detail ? (place ? `${place}: ${detail}` : detail) : other);
+    return new Problem(detail ? (place ? `${place}: ${detail}` : detail) : other, "", answer.status);
   }
 }
 

@@ -17,8 +17,8 @@ export class Server {
   async start() {
     await this.#ready();
     const [about, { examples }] = await Promise.all([
-      ask("v1/methods"),
-      ask("v1/examples").catch(() => ({ examples: [] })),
+      this.#ask("v1/methods"),
+      this.#ask("v1/examples"),
     ]);
     this.about = about;
     return {
@@ -49,7 +49,7 @@ export class Server {
       ? this.about.bbox
       : [box[0] - MARGIN, box[1] - MARGIN, box[2] + MARGIN, box[3] + MARGIN];
     this.whole = all;
-    return ask(`v1/network?bbox=${[west, south, east, north].join(",")}`);
+    return this.#ask(`v1/network?bbox=${[west, south, east, north].join(",")}`);
   }
 
   /**
@@ -60,10 +60,26 @@ export class Server {
     if (input.example) {
       const { traj_id, points } = input.example;
       const body = JSON.stringify({ ...options, method, trips: [{ traj_id, points }] });
-      return post("v1/recover", body, "application/json");
+      return this.#post("v1/recover", body, "application/json");
     }
     const query = new URLSearchParams({ ...options, method, fixes: true }); // only the service can read the file
-    return post(`v1/recover?${query}`, input.file, typeOf(input.file.name));
+    return this.#post(`v1/recover?${query}`, input.file, typeOf(input.file.name));
+  }
+
+  #post(url, body, type) {
+    return this.#ask(url, { method: "POST", body, headers: { "Content-Type": type, Accept: "application/json" } });
+  }
+
+  async #ask(url, options = {}) {
+    const headers = { ...options.headers, ...(this.token && { Authorization: `Bearer ${this.token}` }) };
+    let answer;
+    try {
+      answer = await fetch(url, { ...options, headers });
+    } catch {
+      throw new Problem("The service does not answer.", "Check that 'tedtrajrec serve' still runs, then try again.");
+    }
+    if (answer.ok) return answer.json();
+    throw await Problem.from(answer);
   }
 }
 
@@ -72,17 +88,4 @@ function typeOf(name) {
   const type = TYPES[ending];
   if (type) return type;
   throw new Problem(`${name} is not a kind of file this page knows.`, "Give a CSV, GPX or GeoJSON file.");
-}
-
-const post = (url, body, type) => ask(url, { method: "POST", body, headers: { "Content-Type": type, Accept: "application/json" } });
-
-async function ask(url, options) {
-  let answer;
-  try {
-    answer = await fetch(url, options);
-  } catch {
-    throw new Problem("The service does not answer.", "Check that 'tedtrajrec serve' still runs, then try again.");
-  }
-  if (answer.ok) return answer.json();
-  throw await Problem.from(answer);
 }
