@@ -186,12 +186,12 @@ def test_equal_ids_have_equal_hashes_and_others_do_not(ids: list[str], keys: lis
         assert not set(one) & set(hash_ids(column, keys[1]).tolist())
 
 
-@settings(max_examples=50, deadline=None)
-@given(number=st.integers(0, 9999))
+@settings(max_examples=20, deadline=None)
+@given(number=st.integers(0, 999))
 def test_trying_all_ids_finds_none_without_the_key(number: int) -> None:
     """Ids are often short numbers: a hash without a key could be looked up in a table of all of them."""
     hashed = hash_ids(as_text([str(number)]), find_key().text).tolist()[0]
-    everyone = as_text([str(i) for i in range(10_000)])
+    everyone = as_text([str(i) for i in range(1_000)])
     for guess in ("", "0" * 32, "tedtrajrec"):
         assert hashed not in set(hash_ids(everyone, guess).tolist())
 
