@@ -96,7 +96,7 @@ def test_every_reason_is_told() -> None:
         ("4", 3, "shares its step"),
         ("5", None, few),
         ("5", 0, "has no position on Earth"),
-        ("5", 60, "no road within 250 m"),
+        ("5", 60, "no road within 1 km"),
         ("5", 120, alone),
     ]
     assert pieces.trip.tolist() == [0, 1, 1]

@@ -86,7 +86,7 @@ def test_the_total_in_words() -> None:
         fixes_in=5000,
         fixes_used=4000,
         rows_unreadable=3,
-        rejects={"no road within 250 m": 900, "shares its step": 100},
+        rejects={"no road within 1 km": 900, "shares its step": 100},
         steps=40000,
         km=1234.5,
         hours=50.0,
@@ -100,6 +100,6 @@ def test_the_total_in_words() -> None:
         "(probability 0.8 or more)\n"
         "Not used, listed in r.rejects.csv:\n"
         "           3  rows that cannot be read\n"
-        "         900  no road within 250 m\n"
+        "         900  no road within 1 km\n"
         "         100  shares its step"
     )

@@ -70,7 +70,7 @@ def evaluate_methods(
         method.precompute(prepared)
         ready.append(method)
     if decode == "feasible":
-        ready = [Feasible(method) for method in ready]
+        ready = [method if method.drivable else Feasible(method) for method in ready]
     evaluations = []
     for share in keep:
         draw = draw_steps(prepared, keep=share, seed=seed, rule=rule, split=split)

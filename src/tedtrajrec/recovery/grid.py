@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MOST_GAP_S = 1800
-MOST_AWAY_M = 250.0
+MOST_AWAY_M = 1000.0
 MOST_STEPS = 4000  # of a piece
 BATCH_TRIPS = 64
 BATCH_STEPS = 40_000  # with padding
@@ -47,7 +47,7 @@ class Reason(IntEnum):
 
 _WORDS = {
     Reason.NO_POSITION: "has no position on Earth",
-    Reason.OFF_ROAD: f"no road within {MOST_AWAY_M:.0f} m",
+    Reason.OFF_ROAD: f"no road within {MOST_AWAY_M / 1000:g} km",
     Reason.NOT_AFTER: "not after the fix before",
     Reason.SHARES_STEP: "shares its step",
     Reason.ALONE: f"no fix of another step within {MOST_GAP_S:,} s",
