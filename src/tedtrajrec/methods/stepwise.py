@@ -14,7 +14,7 @@ from torch import Tensor
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.learned import BatchTensors, I, Inputs, LearnedMethod, Losses, Settings
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.constraint import Constraint, constrain
+from tedtrajrec.nn.constraint import Constraint, Mask, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.segment_loss import segment_loss
@@ -53,6 +53,10 @@ class StepwiseMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
             floor=self.config.mask_floor,
         )
 
+    def mask(self, inputs: Inputs) -> Mask:
+        """Return what is added to the scores of a batch: the constraint mask, unless a method has more to say."""
+        return self.constraint(inputs)
+
     def loss(self, inputs: I) -> Losses:
         """Return the losses of a batch."""
         roads = self.roads()
@@ -60,25 +64,25 @@ class StepwiseMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
 
     def loss_of(self, inputs: Inputs, roads: Roads, encoded: Encoded) -> Losses:
         """Return the losses of the decoder for encoded fixes."""
-        constraint = self.constraint(inputs)
+        mask = self.mask(inputs)
         ready = self.decoder.prepare(encoded, inputs.step_minute)
-        fed = self._feed(inputs, roads, encoded, constraint, ready)
+        fed = self._feed(inputs, roads, encoded, mask, ready)
         state = self.decoder.states(encoded, roads, inputs.step_minute, fed, ready)
 
         known = inputs.segment >= 0
         count = known.sum().clamp_min(1)
-        miss = segment_loss(state, self.decoder.score, constraint, inputs.segment, smoothing=self.config.smoothing)
+        miss = segment_loss(state, self.decoder.score, mask, inputs.segment, smoothing=self.config.smoothing)
         road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
         off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
         segment, ratio = miss / count, off.sum() / count
         return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
 
-    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, constraint: Constraint, ready: Ready) -> Fed:
+    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, mask: Mask, ready: Ready) -> Fed:
         """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
         truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
         training = self.decoder.training
         self.decoder.eval()
-        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, constraint, truth, ready)
+        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, mask, truth, ready)
         self.decoder.train(training)
         return Fed(decoded.segment, decoded.ratio, inputs.forced)
 
@@ -89,14 +93,14 @@ class StepwiseMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
         The road part is computed once for all batches.
         """
         roads, steps = self._kept_roads(), plain(inputs)
-        minute, constraint = steps.step_minute, self.constraint(steps)
-        if self.device.type != "cpu" or len(inputs.step_mask) != 1:
-            return self.decoder.decode(self.encode(inputs, roads), roads, minute, constraint, choices=choices)
+        minute, mask = steps.step_minute, self.mask(steps)
+        if self.device.type != "cpu" or len(inputs.step_mask) != 1 or not isinstance(mask, Constraint):
+            return self.decoder.decode(self.encode(inputs, roads), roads, minute, mask, choices=choices)
         if self._shortlist is None:
             self._shortlist = self.decoder.shortlist()
         with _one_thread():
             encoded = self.encode(inputs, roads)
-            return self.decoder.decode_alone(encoded, roads, minute, constraint, self._shortlist, choices=choices)
+            return self.decoder.decode_alone(encoded, roads, minute, mask, self._shortlist, choices=choices)
 
     def _forget(self) -> None:
         super()._forget()

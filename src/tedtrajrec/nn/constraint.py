@@ -10,12 +10,33 @@ few segments near the fix differ from 1, and log C is stored for those alone. It
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from tedtrajrec.nn.point_features import Nearby
+
+
+class RowMask(Protocol):
+    """What to add to the logits of R rows, each of a step of a trip."""
+
+    def add_to(self, logits: Tensor) -> Tensor:
+        """Return logits [R, S] with it, added in place."""
+
+    def part(self, which: slice) -> RowMask:
+        """Return that of some of the rows."""
+
+
+class Mask(Protocol):
+    """What to add to the logits of all steps of a batch."""
+
+    def each(self) -> Sequence[RowMask]:
+        """Return that of each step, with trips as rows; to be asked in the order of steps."""
+
+    def rows(self) -> RowMask:
+        """Return that of all steps as rows, trip by trip."""
 
 
 class Constraint(NamedTuple):
@@ -32,6 +53,14 @@ class Constraint(NamedTuple):
         """Return the constraint of each step [B, K]."""
         parts = zip(self.segment.unbind(1), self.bonus.unbind(1), strict=True)
         return [Constraint(segment, bonus) for segment, bonus in parts]
+
+    def rows(self) -> Constraint:
+        """Return the constraint of all steps as rows [B * n, K]."""
+        return Constraint(self.segment.flatten(0, 1), self.bonus.flatten(0, 1))
+
+    def part(self, which: slice) -> Constraint:
+        """Return the constraint of some rows."""
+        return Constraint(self.segment[which], self.bonus[which])
 
 
 def constrain(

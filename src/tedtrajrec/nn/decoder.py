@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from tedtrajrec.nn.between import Between
-from tedtrajrec.nn.constraint import Constraint
+from tedtrajrec.nn.constraint import Constraint, Mask
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.segment_loss import chunk_rows
 from tedtrajrec.nn.shortlist import Shortlist
@@ -212,6 +212,10 @@ class StepDecoder(nn.Module):
         self.along = nn.Sequential(nn.Linear(2 * d, d), nn.ReLU(), nn.Linear(d, 1))
         self.dropout = nn.Dropout(dropout)
 
+    def output(self, state: Tensor) -> Tensor:
+        """Return what scores and ratios are made from [..., d], from the state of the core: that itself."""
+        return state
+
     def ratio(self, state: Tensor, road: Tensor) -> Tensor:
         """Return r [...] from h and X of the segment [..., d]."""
         return torch.sigmoid(self.along(torch.cat([state, road], dim=-1)).squeeze(-1))
@@ -240,7 +244,7 @@ class StepDecoder(nn.Module):
         for i, step in enumerate(self.prepare(encoded, minute) if ready is None else ready):
             state = self.core.step(step, heard[i], state)
             out.append(state)
-        return torch.stack(out, dim=1) if out else encoded.start.new_zeros(len(minute), 0, encoded.start.shape[-1])
+        return self.output(torch.stack(out, dim=1) if out else encoded.start[:, None][:, :0])
 
     @torch.no_grad()
     def decode(
@@ -248,7 +252,7 @@ class StepDecoder(nn.Module):
         encoded: Encoded,
         roads: Roads,
         minute: Tensor,
-        constraint: Constraint,
+        constraint: Mask,
         fed: Fed | None = None,
         ready: Ready | None = None,
         choices: int | None = None,
@@ -275,20 +279,21 @@ class StepDecoder(nn.Module):
         out: list[tuple[Tensor, Tensor, Tensor]] = []
         for i, step in enumerate(self.prepare(encoded, minute) if ready is None else ready):
             state = self.core.step(step, heard, state)
-            bonuses[i].add_to(torch.addmm(self.score.bias, state, self.score.weight.t(), out=logits))
+            h = self.output(state)
+            bonuses[i].add_to(torch.addmm(self.score.bias, h, self.score.weight.t(), out=logits))
             best, segment = logits.max(dim=-1, keepdim=True)
             segment = segment[:, 0]
             if fed is not None:
                 segment = torch.where(fed.use[:, i], fed.segment[:, i], segment)
             road = roads.at(segment, minutes[i])
-            ratio = self.ratio(state, road)
+            ratio = self.ratio(h, road)
             if fed is not None:
                 ratio = torch.where(fed.use[:, i], fed.ratio[:, i].to(ratio.dtype), ratio)
             heard = self.core.embed(road, ratio)
             if choices is not None:
                 logit, segment = logits.topk(min(choices, logits.shape[1]), dim=-1)
                 ratio = self.ratio(
-                    state[:, None].expand(*segment.shape, -1), roads.at(segment, minutes[i][:, None].expand_as(segment))
+                    h[:, None].expand(*segment.shape, -1), roads.at(segment, minutes[i][:, None].expand_as(segment))
                 )
             # The probability of the best is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
             total = logits.sub_(best).exp_().sum(-1) if fed is None else torch.ones_like(best[:, 0])
@@ -323,11 +328,12 @@ class StepDecoder(nn.Module):
         out: list[tuple[Tensor, Tensor, Tensor]] = []
         for i, step in enumerate(self.prepare(encoded, minute)):
             state = self.core.step(step, heard, state)
-            segment = torch.tensor([shortlist.best(state[0], bonuses[i].segment[0], bonuses[i].bonus[0])])
+            h = self.output(state)
+            segment = torch.tensor([shortlist.best(h[0], bonuses[i].segment[0], bonuses[i].bonus[0])])
             road = roads.at(segment, minutes[i])
-            ratio = self.ratio(state, road)
+            ratio = self.ratio(h, road)
             heard = self.core.embed(road, ratio)
-            out.append((state, segment, ratio))
+            out.append((h, segment, ratio))
         if not out:
             return self.decode(encoded, roads, minute, constraint, choices=choices)
         states, segments, ratios = (torch.stack(part, dim=1) for part in zip(*out, strict=True))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tedtrajrec.nn.constraint import Constraint
+from tedtrajrec.nn.constraint import Mask, RowMask
 
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}
 """Of the logits of a chunk; on the CPU they should stay in its cache."""
@@ -33,7 +33,7 @@ class Gradients(NamedTuple):
 
 
 def segment_loss(
-    state: Tensor, score: nn.Linear, constraint: Constraint, target: Tensor, *, smoothing: float = 0.0
+    state: Tensor, score: nn.Linear, constraint: Mask, target: Tensor, *, smoothing: float = 0.0
 ) -> Tensor:
     """Return the sum of the cross entropy over the steps of known truth.
 
@@ -50,8 +50,7 @@ def segment_loss(
     smoothing
         Share of the probability spread over all segments.
     """
-    rows = state.flatten(0, 1)
-    near = Constraint(*(part.flatten(0, 1) for part in constraint))
+    rows, near = state.flatten(0, 1), constraint.rows()
     variables = (rows, score.weight, score.bias)
     if torch.is_grad_enabled() and any(variable.requires_grad for variable in variables):
         loss: Tensor = _SegmentLoss.apply(*variables, near, target.flatten(), smoothing)  # type: ignore[no-untyped-call]
@@ -68,7 +67,7 @@ class _SegmentLoss(torch.autograd.Function):
         state: Tensor,
         weight: Tensor,
         bias: Tensor,
-        near: Constraint,
+        near: RowMask,
         target: Tensor,
         smoothing: float,
     ) -> Tensor:
@@ -89,7 +88,7 @@ def _by_chunks(
     state: Tensor,
     weight: Tensor,
     bias: Tensor,
-    near: Constraint,
+    near: RowMask,
     target: Tensor,
     smoothing: float,
     gradients: Gradients | None,
@@ -104,7 +103,7 @@ def _by_chunks(
         part = slice(first, first + size)
         h, true = state[part], target[part]
         logits = torch.addmm(bias, h, weight.t(), out=buffer[: len(h)])
-        Constraint(near.segment[part], near.bonus[part]).add_to(logits)
+        near.part(part).add_to(logits)
         logits.sub_(logits.amax(1, keepdim=True))
         loss = (smoothing - 1) * logits.gather(1, true)[:, 0]
         if smoothing:
