@@ -22,6 +22,7 @@ METHODS = {
     "rntrajrec": "RNTrajRec",
     "neutraj": "NeuTraj",
     "trajformer": "TrajFormer",
+    "gts": "Gts",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
