@@ -70,9 +70,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(str(client.base_url), client, city, folder / "sparse.csv", folder / "one.gpx", served)
 
 
-@pytest.fixture
-def tab(open_tab: OpenTab, site: Site) -> Tab:
+@pytest.fixture(scope="module")
+def opened(open_tab: OpenTab, site: Site) -> Tab:
     return open_tab(site.url)
+
+
+@pytest.fixture
+def tab(opened: Tab) -> Tab:
+    """Return the page with its network loaded and the first method chosen; a trip may be shown already."""
+    opened.until("globalThis.tedtrajrec?.network")
+    opened.page.get_by_label("linear_hmm", exact=True).check()
+    return opened
+
+
+def give(tab: Tab, file: Path) -> None:
+    """Choose a file and wait until it is drawn."""
+    tab.page.evaluate("tedtrajrec.key = undefined")
+    tab.page.set_input_files("#file", file)
+    tab.drawn()
 
 
 def answer_of(site: Site, method: str) -> list[dict[str, list[float]]]:
@@ -97,9 +112,7 @@ def blue_at(tab: Tab, point: tuple[float, float]) -> bool:
 
 def test_a_chosen_file_is_recovered_and_drawn_on_the_road(tab: Tab, site: Site) -> None:
     page = tab.page
-    page.get_by_text("Drop a file of sparse GPS fixes").wait_for()
-    page.set_input_files("#file", site.sparse)
-    tab.drawn()
+    give(tab, site.sparse)
     expected = answer_of(site, "linear_hmm")
     assert page.locator("#trips").get_by_role("option").count() == len(expected) == 6
     assert page.evaluate("tedtrajrec.timeline.trip.raw.lon") == expected[0]["lon"]
@@ -115,8 +128,7 @@ def test_a_chosen_file_is_recovered_and_drawn_on_the_road(tab: Tab, site: Site) 
 
 
 def test_the_lines_between_steps_are_the_routes_of_the_router(tab: Tab, site: Site) -> None:
-    tab.page.set_input_files("#file", site.sparse)
-    tab.drawn()
+    give(tab, site.sparse)
     shown = tab.page.evaluate("""() => [...tedtrajrec.results.get("linear_hmm").trips.values()].map(
         ({ raw, ways }) => ({ segment: raw.segment, ratio: raw.ratio, metres: ways.map(({ metres }) => metres),
                               broken: ways.map(({ broken }) => broken) }))""")
@@ -132,7 +144,7 @@ def test_the_lines_between_steps_are_the_routes_of_the_router(tab: Tab, site: Si
 
 
 def test_a_dropped_gpx_file_is_recovered(tab: Tab, site: Site) -> None:
-    tab.until("globalThis.tedtrajrec?.network")
+    tab.page.evaluate("tedtrajrec.key = undefined")
     content = site.gpx.read_text()
     tab.page.evaluate(
         """(content) => {
@@ -149,7 +161,7 @@ def test_a_dropped_gpx_file_is_recovered(tab: Tab, site: Site) -> None:
 
 def test_an_example_shows_its_truth_and_another_method_another_trip(tab: Tab, site: Site) -> None:
     page = tab.page
-    tab.until("globalThis.tedtrajrec?.network")
+    page.evaluate("tedtrajrec.key = undefined")
     page.get_by_label("or look at").select_option(index=1)
     tab.drawn()
     assert "match the truth" in page.locator("#trip-facts").inner_text()
@@ -176,8 +188,7 @@ def test_an_example_shows_its_truth_and_another_method_another_trip(tab: Tab, si
 
 
 def test_downloads_are_what_the_service_answers(tab: Tab, site: Site, tmp_path: Path) -> None:
-    tab.page.set_input_files("#file", site.sparse)
-    tab.drawn()
+    give(tab, site.sparse)
     with tab.page.expect_download() as waiting:
         tab.page.get_by_role("button", name="CSV").click()
     ours = tmp_path / "page.csv"
@@ -195,11 +206,10 @@ def test_downloads_are_what_the_service_answers(tab: Tab, site: Site, tmp_path: 
 
 def test_rubbish_is_answered_in_words_and_leaves_the_trips_alone(tab: Tab, site: Site) -> None:
     page = tab.page
-    page.set_input_files("#file", site.sparse)
-    tab.drawn()
+    give(tab, site.sparse)
     page.set_input_files("#file", RUBBISH)
+    tab.until("document.querySelector('#error').textContent.startsWith('No column')")
     alert = page.get_by_role("alert")
-    alert.wait_for()
     assert alert.inner_text() == (
         "No column for traj_id; found: hello, world. Give the file the columns traj_id, timestamp, lon and lat."
     )
@@ -216,32 +226,30 @@ def test_rubbish_is_answered_in_words_and_leaves_the_trips_alone(tab: Tab, site:
 
 
 def test_a_service_that_is_gone_is_said_to_be_gone(tab: Tab, site: Site) -> None:
-    tab.until("globalThis.tedtrajrec?.network")
     tab.page.route("**/v1/recover*", lambda route: route.abort())
     tab.page.set_input_files("#file", site.sparse)
     tab.page.get_by_text("The service does not answer.").wait_for()
+    tab.page.unroute("**/v1/recover*")
 
 
 def test_options_go_to_the_service(tab: Tab, site: Site) -> None:
     page = tab.page
-    page.set_input_files("#file", site.gpx)
-    tab.drawn()
+    give(tab, site.gpx)
     steps = page.evaluate("tedtrajrec.timeline.trip.length")
     page.get_by_text("Options", exact=True).click()
     page.get_by_label("Seconds between steps").fill("5")
     page.keyboard.press("Tab")
     tab.until(f"tedtrajrec.timeline.trip.length > {2 * steps}")
+    page.get_by_label("Seconds between steps").fill("")
+    page.keyboard.press("Tab")
+    tab.until(f"tedtrajrec.timeline.trip.length === {steps}")
 
 
 def test_nothing_recoverable_is_said_with_the_reason(tab: Tab) -> None:
-    tab.until("globalThis.tedtrajrec?.network")
     ocean = b"traj_id,timestamp,lon,lat\nship,1372672800,-30,41\nship,1372672900,-30.01,41\n"
     tab.page.set_input_files("#file", {"name": "ocean.csv", "mimeType": "text/csv", "buffer": ocean})
-    alert = tab.page.get_by_role("alert")
-    alert.wait_for()
-    assert alert.inner_text() == (
-        "None of the trips could be recovered. Why: fewer than two fixes that can be used; no road within 250 m."
-    )
+    said = tab.until("document.querySelector('#error').textContent.match(/^None of the trips.*/)?.[0]")
+    assert said.startswith("None of the trips could be recovered. Why: fewer than two fixes that can be used; no road")
 
 
 def test_a_token_is_asked_for_where_one_is_wanted(open_tab: OpenTab, site: Site) -> None:
@@ -265,6 +273,6 @@ def test_a_token_is_asked_for_where_one_is_wanted(open_tab: OpenTab, site: Site)
 
 def test_the_empty_page_fits_a_phone(open_tab: OpenTab, site: Site) -> None:
     tab = open_tab(site.url, width=360, height=740)
-    tab.until("globalThis.tedtrajrec?.network")
+    tab.page.get_by_text("Drop a file of sparse GPS fixes").wait_for()
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
     assert not tab.page.locator("#side").is_visible()

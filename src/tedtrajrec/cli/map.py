@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tedtrajrec.cli.options import Columns, TimeZone, mapping
+from tedtrajrec.cli.options import Columns, mapping
 
 app = typer.Typer()
 
@@ -25,7 +25,9 @@ def map_(
     truth: Annotated[Path | None, typer.Option("--truth", help="The whole trips, where they are known.")] = None,
     trips: Annotated[int, typer.Option("--trips", help="Show the first so many trips.", min=1)] = 20,
     columns: Columns = None,
-    timezone: TimeZone = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", help="IANA time zone of the clock on the map, and of times without one.")
+    ] = None,
 ) -> None:
     """Draw recovered trips on a map in one HTML file that needs nothing else."""
     from tedtrajrec.maps.html import map_file

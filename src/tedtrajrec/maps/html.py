@@ -67,8 +67,11 @@ def map_file(
         The whole trips where they are known, best with segment and ratio.
     trips
         How many trips to show: the first ones of the (first) file.
-    columns, timezone
+    columns
         Of ``sparse`` and ``truth``, as for :func:`tedtrajrec.read_trips`.
+    timezone
+        IANA time zone of the clock on the map (UTC if not given), and of times in ``sparse`` and ``truth`` that come
+        without one.
     """
     if trips < 1:
         raise InputError(f"a map of {trips} trips shows nothing", remedy="Give at least 1.")

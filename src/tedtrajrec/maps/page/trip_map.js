@@ -29,7 +29,6 @@ export class TripMap {
     this.view.touchZoomRotate.disableRotation();
     this.view.keyboard.disableRotation();
     this.view.addControl(new NavigationControl({ showCompass: false }), "top-right");
-    this.view.addControl(new ScaleControl(), "bottom-right");
     this.popup = new Popup({ closeButton: false, closeOnClick: false, className: "step-popup", maxWidth: "260px", offset: 12 });
     this.vehicle = new Marker({ element: vehicleElement(), rotationAlignment: "map" });
     this.view.on("style.load", () => this.#show());
@@ -45,9 +44,11 @@ export class TripMap {
 
   setNetwork(network, attribution) {
     this.#set("network", network.roads);
-    if (this.attribution || !attribution) return;
-    this.attribution = new AttributionControl({ compact: false, customAttribution: credit(attribution) });
-    this.view.addControl(this.attribution);
+    if (this.scale) return;
+    if (attribution)
+      this.view.addControl(new AttributionControl({ compact: false, customAttribution: credit(attribution) }));
+    this.scale = new ScaleControl();
+    this.view.addControl(this.scale, "bottom-right"); // what comes later stands above
   }
 
   /** Draw a trip with its fixes and its truth, where there are any. */
