@@ -40,6 +40,10 @@ def test_version_and_help(capsys):
         "train",
         "export",
         "evaluate",
+        "recover",
+        "map",
+        "serve",
+        "benchmark",
     ):
         assert "Usage" in run(f"{verb} --help", capsys)
 
@@ -65,7 +69,8 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
         assert f"$ tedtrajrec {' '.join(words)}" in out
     assert {path.name for path in demo.iterdir()} == {
         "network.npz", "network.png", "trips.parquet", "sparse.csv", "matched.parquet", "routes.geojson", "dataset",
-        "pictures", "run", "metrics", "trips.png",
+        "pictures", "run", "metrics", "trips.png", "new_trips.parquet", "new_sparse.csv", "recovered.parquet",
+        "summary.csv", "map.html",
     }  # fmt: skip
     dense, sparse = read_trips(demo / "trips.parquet"), read_trips(demo / "sparse.csv")
     assert dense.traj_id.tolist() == sparse.traj_id.tolist()
@@ -73,10 +78,14 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
     found = accuracy_and_f1(demo)
     assert set(found) == {"linear_hmm", "route_hmm", "lookup", "tedtrajrec"}
     assert found["linear_hmm"] < min(found["route_hmm"], found["lookup"])
-    last = out.splitlines()[-1]
-    for name in re.findall(r"\S+\.png", last):
+    recovered = read_trips(demo / "recovered.parquet")
+    assert len(recovered) == 200
+    assert (demo / "map.html").read_text("utf-8").startswith("<!doctype html>")
+    done, served = out.splitlines()[-2:]
+    for name in re.findall(r"\S+\.png", done):
         assert Path(name.rstrip(",")).read_bytes().startswith(b"\x89PNG")
-    assert last.count(".png") >= 2
+    assert done.count(".png") >= 2
+    assert "tedtrajrec serve " in served
 
 
 @pytest.mark.slow

@@ -28,6 +28,13 @@ DEMO = (
         " --set model.encoder_layers=1 --set model.road_layers=1 --set model.most_candidates=8"
     ),
     "evaluate linear_hmm,route_hmm,lookup,{0}/run {0}/dataset --keep 1/8 --steps -o {0}/metrics",
+    "simulate --network {0}/network.npz --trips 200 --step 15 --seed 2 -o {0}/new_trips.parquet",
+    "thin {0}/new_trips.parquet --keep 1/8 --seed 2 -o {0}/new_sparse.csv",
+    "recover {0}/new_sparse.csv --model {0}/run --summary {0}/summary.csv -o {0}/recovered.parquet",
+    (
+        "map {0}/recovered.parquet --network {0}/network.npz --sparse {0}/new_sparse.csv --truth {0}/new_trips.parquet"
+        " --timezone Europe/Lisbon -o {0}/map.html"
+    ),
 )
 """The commands as one would type them."""
 
@@ -44,6 +51,15 @@ def run_demo(app: typer.Typer, output: Path, *, trips: int = TRIPS, epochs: int 
         typer.secho(f"$ tedtrajrec {shlex.join(words)}", bold=True)
         app(words, standalone_mode=False)
     typer.echo(
-        f"Done in {time.perf_counter() - start:.0f} s. Look at {output / 'trips.png'}, {output / 'run' / 'curves.png'} "
-        f"and the pictures below {output / 'metrics'}."
+        f"Done in {time.perf_counter() - start:.0f} s. Open {output / 'map.html'} in a browser to see recovered trips. "
+        f"More pictures: {output / 'trips.png'}, {output / 'run' / 'curves.png'} and below {output / 'metrics'}."
     )
+    served = [
+        "serve",
+        f"{output}/run",
+        "--examples",
+        f"{output}/new_sparse.csv",
+        "--truth",
+        f"{output}/new_trips.parquet",
+    ]
+    typer.echo(f"The service with its map page, at port 8000: tedtrajrec {shlex.join(served)}")
