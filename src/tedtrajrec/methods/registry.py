@@ -20,6 +20,7 @@ METHODS = {
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",
     "rntrajrec": "RNTrajRec",
+    "mm_stged": "MmStged",
     "neutraj": "NeuTraj",
     "trajformer": "TrajFormer",
     "gts": "Gts",

@@ -19,11 +19,15 @@ from torch import Tensor
 from tedtrajrec.nn.point_features import Nearby
 
 
-class RowMask(Protocol):
-    """What to add to the logits of R rows, each of a step of a trip."""
+class StepMask(Protocol):
+    """What to add to the logits of a step."""
 
     def add_to(self, logits: Tensor) -> Tensor:
-        """Return logits [R, S] with it, added in place."""
+        """Return logits, of trips or of other rows [R, S], with it, added in place."""
+
+
+class RowMask(StepMask, Protocol):
+    """What to add to the logits of rows, each of a step of a trip."""
 
     def part(self, which: slice) -> RowMask:
         """Return that of some of the rows."""
@@ -32,8 +36,8 @@ class RowMask(Protocol):
 class Mask(Protocol):
     """What to add to the logits of all steps of a batch."""
 
-    def each(self) -> Sequence[RowMask]:
-        """Return that of each step, with trips as rows; to be asked in the order of steps."""
+    def each(self) -> Sequence[StepMask]:
+        """Return that of each step, with trips as rows; to be added in the order of steps."""
 
     def rows(self) -> RowMask:
         """Return that of all steps as rows, trip by trip."""
