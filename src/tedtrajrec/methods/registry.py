@@ -24,6 +24,7 @@ METHODS = {
     "neutraj": "NeuTraj",
     "trajformer": "TrajFormer",
     "gts": "Gts",
+    "trajgat": "TrajGat",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
