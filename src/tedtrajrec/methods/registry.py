@@ -25,6 +25,7 @@ METHODS = {
     "trajformer": "TrajFormer",
     "gts": "Gts",
     "trajgat": "TrajGat",
+    "start": "Start",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
