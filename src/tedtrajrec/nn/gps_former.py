@@ -27,7 +27,7 @@ class Around(NamedTuple):
     """The graph of the segments around each fix."""
 
     real: Tensor  # [B, m, K] bool
-    links: Tensor  # [B, m, K, K] bool, where a segment (the row) may follow another one (the column)
+    links: Tensor  # [B, m, K, K] bool, where a segment (the row) may follow another one (the column) or is the same
 
 
 class GpsFormerLayer(nn.Module):
@@ -61,7 +61,7 @@ class GpsFormerLayer(nn.Module):
         gate = torch.sigmoid(self.gate_road(road) + self.gate_fix(fix)[..., None, :])
         fused = gate * fix[..., None, :] + (1 - gate) * road
         fused = self.norm1(road + fused, real, share)
-        spread = self.graph(fused.flatten(0, 1), around.links.flatten(0, 1)).view_as(fused)
+        spread = self.graph(fused.flatten(0, 1), around.links.flatten(0, 1), add_loop=False).view_as(fused)
         road = self.norm2(fused + spread, real, share)
         mean = (road * share[..., None]).sum(-2)
         return torch.where(count > 0, mean, fix), road  # a fix without a road speaks for itself
@@ -90,4 +90,4 @@ def graphs_around(segment: Tensor, real: Tensor, follows: Tensor) -> Around:
     for k in range(after.shape[-1]):
         links |= segment[..., :, None] == after[..., None, :, k]
     links &= real[..., :, None] & real[..., None, :]
-    return Around(real, links)
+    return Around(real, links | torch.eye(links.shape[-1], dtype=torch.bool, device=links.device))

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence
 from torch_geometric.nn import GATConv
 
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -39,8 +38,7 @@ class GridGnn(nn.Module):
     """
 
     cell: Tensor
-    order: Tensor
-    back: Tensor
+    rank: Tensor
     edges: Tensor
 
     def __init__(self, network: RoadNetwork, d: int, *, layers: int = 2, heads: int = 8, cell_m: float = 50.0) -> None:
@@ -49,30 +47,39 @@ class GridGnn(nn.Module):
         # Only cells that a road crosses need a vector.
         known, crossed = np.unique(crossed, return_inverse=True)
         self.table = nn.Parameter(torch.randn(len(known), d) / math.sqrt(d))
-        self.along = nn.GRU(d, d)
+        self.along = nn.GRUCell(d, d)
         start_recurrent(self.along)
         self.layers = nn.ModuleList(GATConv(d, d // heads, heads, add_self_loops=False) for _ in range(layers))
 
-        # As torch packs sequences: the longest first, then the first elements of all, the second of those that have one
+        # The longest sequences first, then the first elements of all, the second ones of those that have any, ...
         length = np.diff(offset)
         order = np.argsort(-length, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         place = np.arange(len(crossed)) - np.repeat(offset[:-1], length)
         packed = np.lexsort((np.repeat(rank, length), place))
-        for name, array in (("cell", crossed[packed]), ("order", order), ("back", rank)):
+        for name, array in (("cell", crossed[packed]), ("rank", rank)):
             self.register_buffer(name, torch.from_numpy(array.astype(np.int64)), persistent=False)
-        self.sizes = torch.from_numpy(np.bincount(place))  # stays on the CPU, where torch wants it
+        self.sizes: list[int] = np.bincount(place).tolist()  # sequences that have so many elements
         self.register_buffer("edges", neighbours(network, loops=True), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return X [S, d] from the learned vectors of the segments [S, d]."""
-        cells = functional.embedding(self.cell, self.table)
-        _, last = self.along(PackedSequence(cells, self.sizes, self.order, self.back))
-        x = functional.leaky_relu(ids + last[0])
+        x = functional.leaky_relu(ids + self._crossed())
         for layer in self.layers:
             x = functional.leaky_relu(layer(x, self.edges))
         return x
+
+    def _crossed(self) -> Tensor:
+        """Return g [S, d]: a loop over places in the sequences, which goes on with those that have more."""
+        cells = functional.embedding(self.cell, self.table)
+        state = cells.new_zeros(len(self.rank), cells.shape[1])
+        ended: list[Tensor] = []
+        for now, left in zip(torch.split(cells, self.sizes), [*self.sizes[1:], 0], strict=True):
+            state = self.along(now, state)
+            ended.append(state[left:])
+            state = state[:left]
+        return functional.embedding(self.rank, torch.cat(ended[::-1]))
 
 
 def crossed_cells(network: RoadNetwork, cell_m: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tedtrajrec.network.classes import ROAD_CLASSES
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -77,7 +76,8 @@ class HourStart(nn.Module):
 
     def forward(self, start: Tensor, minute: Tensor, mask: Tensor) -> Tensor:
         """Return h_0 [B, d] from h [B, d], the minutes of day of the fixes [B, m] and whether they are any [B, m]."""
-        hours = functional.one_hot((minute / 60).long().clamp(0, HOURS - 1), HOURS) * mask[..., None]
-        most = functional.one_hot(hours.sum(1).argmax(-1), HOURS).to(start.dtype)
+        each = torch.arange(HOURS, device=minute.device)
+        fixes = ((minute / 60).long()[..., None] == each) & mask[..., None]
+        most = (fixes.sum(1).argmax(-1, keepdim=True) == each).to(start.dtype)
         out: Tensor = torch.tanh(self.mix(torch.cat([torch.tanh(self.hour(most)), start], dim=-1)))
         return out

@@ -79,5 +79,5 @@ def traffic_of(trips: Trips, minute: NDArray[np.float32], network: RoadNetwork, 
     entered = np.ones(len(at), bool)
     entered[1:] = (at[1:] != at[:-1]) | (trip[1:] != trip[:-1])
     count = np.bincount(at[entered], minlength=HOURS * size).reshape(HOURS, -1)
-    share = (count / np.maximum(count.max(axis=1, keepdims=True), 1)).astype(np.float32)
+    share: NDArray[np.float32] = (count / np.maximum(count.max(axis=1, keepdims=True), 1)).astype(np.float32)
     return share.reshape(HOURS, cells.rows, cells.columns)
