@@ -20,14 +20,14 @@ def test_steps_between_fixes_are_matched_on_the_straight_line(tiny_city: RoadNet
     assert found.segment[0].tolist() == path(tiny_city, (0, 0), (1, 0), (2, 0), (3, 0), (4, 0))
     np.testing.assert_allclose(found.ratio[0], [0.2, 0.2, 0.2, 0.2], atol=0.01)
     assert (found.log_prob <= 0).all()
-    assert method.n_unmatched == 0
+    assert method.second.n_unmatched == 0
 
 
 def test_steps_off_the_map_get_the_nearest_segment(tiny_city: RoadNetwork) -> None:
     method = LinearHmm(tiny_city)
     trips = trip([(0, 50, 2), (10, 50, -200), (20, 50, -400)])
     found = method.recover(as_batch(trips, [True, False, True], tiny_city))
-    assert method.n_unmatched == 2
+    assert method.second.n_unmatched == 2
     first = {*path(tiny_city, (0, 0), (1, 0)), *path(tiny_city, (1, 0), (0, 0))}
     assert set(found.segment[0].tolist()) <= first
     assert found.log_prob[0, 1:].isnan().all()

@@ -16,6 +16,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 
 METHODS = {
     "linear_hmm": "LinearHmm",
+    "trimpute_hmm": "TrImputeHmm",
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",

@@ -11,6 +11,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.polylines import locate
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.table import Trips
 
 Floats = NDArray[np.float64]
 Segments = NDArray[np.int32]
@@ -28,13 +29,16 @@ class Straight(NamedTuple):
     north: Floats  # [N]
 
 
-def straight_steps(batch: Batch, network: RoadNetwork) -> Straight:
-    """Return where the straight line between its two neighbouring fixes is at every real step of a batch.
+class Around(NamedTuple):
+    """The fixes around each of N steps, by number among all fixes of a batch."""
 
-    At an observed step that is the fix itself; before the first fix of a trip it is the first, after the last the last.
-    Every trip must have a fix.
-    """
-    fixes = batch.fixes(network)
+    before: NDArray[np.int64]  # [N] before the first fix of a trip it is the first
+    after: NDArray[np.int64]  # [N] after the last fix it is the last; at an observed step it is the fix
+    share: Floats  # [N] of the time from the one to the other that has passed, 0 where they are the same
+
+
+def fixes_around(batch: Batch, fixes: Trips) -> Around:
+    """Return the neighbouring fixes of every real step of a batch, of which these are all; every trip has a fix."""
     if (fixes.lengths == 0).any():
         raise ValueError("a trip has no fix")
     offsets, time = batch.step_times()
@@ -46,13 +50,23 @@ def straight_steps(batch: Batch, network: RoadNetwork) -> Straight:
     after = np.searchsorted(key, trip * span + time - first)
     low, high = fixes.offsets[:-1][trip], fixes.offsets[1:][trip] - 1
     before, after = np.clip(after - 1, low, high), np.clip(after, low, high)
-    x, y = network.plane.to_xy(fixes.lon, fixes.lat)
-    east, north = x[after] - x[before], y[after] - y[before]
     elapsed = fixes.time[after] - fixes.time[before]
     share = (time - fixes.time[before]) / np.maximum(elapsed, 1)
-    share = np.where(elapsed > 0, share, 0.0)
+    return Around(before, after, np.where(elapsed > 0, share, 0.0))
+
+
+def straight_steps(batch: Batch, network: RoadNetwork) -> Straight:
+    """Return where the straight line between its two neighbouring fixes is at every real step of a batch.
+
+    At an observed step that is the fix itself; before the first fix of a trip it is the first, after the last the last.
+    Every trip must have a fix.
+    """
+    fixes = batch.fixes(network)
+    before, after, share = fixes_around(batch, fixes)
+    x, y = network.plane.to_xy(fixes.lon, fixes.lat)
+    east, north = x[after] - x[before], y[after] - y[before]
     lon, lat = network.plane.to_lonlat(x[before] + share * east, y[before] + share * north)
-    observed = time == fixes.time[after]
+    observed = batch.step_times()[1] == fixes.time[after]
     return Straight(np.where(observed, fixes.lon[after], lon), np.where(observed, fixes.lat[after], lat), east, north)
 
 
