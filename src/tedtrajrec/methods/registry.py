@@ -27,6 +27,7 @@ METHODS = {
     "gts": "Gts",
     "trajgat": "TrajGat",
     "start": "Start",
+    "jgrm": "Jgrm",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
