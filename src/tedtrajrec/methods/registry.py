@@ -28,6 +28,7 @@ METHODS = {
     "trajgat": "TrajGat",
     "start": "Start",
     "jgrm": "Jgrm",
+    "mask_transformer": "MaskTransformer",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
