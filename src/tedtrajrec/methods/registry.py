@@ -17,6 +17,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 METHODS = {
     "linear_hmm": "LinearHmm",
     "trimpute_hmm": "TrImputeHmm",
+    "dhtr_hmm": "DhtrHmm",
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",

@@ -45,7 +45,7 @@ def learn_calibration(method: LearnedMethod[Any, Any], batches: Iterable[Batch])
     for batch in batches:
         answer = method.recover(batch)
         segment, said = answer.segment.cpu(), answer.log_prob.cpu().double().exp().clamp(max=1)
-        known = (batch.segment >= 0) & (segment >= 0)
+        known = (batch.segment >= 0) & (segment >= 0) & ~said.isnan()
         parts.append([part[known].numpy() for part in (said, segment == batch.segment, batch.observed)])
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return Calibration.fit(*columns) if columns and len(columns[0]) else None
