@@ -161,7 +161,7 @@ class MaskTransformer(LearnedMethod[MaskConfig, Inputs]):
         along = self.along(placed.mT).mT  # c [B, n, d]
         size = self.districts.rows * self.districts.columns
         hour = (inputs.fix_minute / 60).long().clamp(0, HOURS - 1)
-        condition = cast("Tensor", roads.more)[hour * size + self.districts.number(inputs.fix_xy)]
+        condition = functional.embedding(hour * size + self.districts.number(inputs.fix_xy), cast("Tensor", roads.more))
         condition = self.from_condition(condition)  # [B, m, d]
         gaps = torch.stack([kept.since, kept.until], dim=-1).to(along.dtype)
         token = self.merge(torch.cat([self.gap(gaps / GAP_STEPS), self._mix(condition, kept, self.fade[1])], dim=-1))
