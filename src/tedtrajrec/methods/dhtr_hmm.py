@@ -49,7 +49,7 @@ class DhtrConfig(CellConfig):
     layers: int = 2  # of the encoder
     around: int = 64  # width of r
     fix_noise_m: float = 15.0  # of fixes, for the filter
-    ratio_weight: float = 0.1  # lambda: of the squared error of the place, in cells
+    ratio_weight: float = 1.0  # lambda: of the squared error of the place, in kilometres
     filtered: bool = True  # whether the filter is used; else z is the answer
 
     def __post_init__(self) -> None:
@@ -141,14 +141,14 @@ class DhtrHmm(CellMethod[DhtrConfig]):
         return kalman_filter(z, noise, self.process.exp().repeat_interleave(2), START_SPEED)
 
     def loss(self, inputs: CellInputs) -> Losses:
-        """Return the losses of a batch: cross entropy of cells, and squared error of places in cells."""
+        """Return the losses of a batch: cross entropy of cells, and squared error of places in kilometres."""
         logits = self.score(self.states(inputs, self.roads()))
         missing = (inputs.cell >= 0) & ~inputs.observed
         count = missing.sum().clamp_min(1)
         target = inputs.cell.masked_fill(~missing, -1).flatten()
         cell = functional.cross_entropy(logits.flatten(0, 1), target, ignore_index=-1, reduction="sum") / count
         off = ((self.filtered(inputs, logits) - inputs.place) ** 2).sum(-1)
-        place = off.masked_fill(~missing, 0).sum() / count
+        place = off.masked_fill(~missing, 0).sum() / count * (self.config.cell_m / 1000) ** 2
         return Losses(cell + self.config.ratio_weight * place, cell.detach(), place.detach())
 
     @torch.no_grad()
