@@ -33,6 +33,14 @@ def test_places_outside_count_to_the_edge() -> None:
     assert [part.tolist() for part in cells.at(outside)] == [[0, 4, 4], [1, 1, 0]]
 
 
+def test_the_same_cells_in_another_unit() -> None:
+    random = np.random.default_rng(1)
+    cells = cells_over(random.normal(size=(9, 2)), 0.3)
+    places = torch.from_numpy(random.normal(size=(50, 2)))
+    metres = cells.in_unit(6000.0, 5.0, -7.0)
+    assert torch.equal(metres.number(places * 6000 + torch.tensor([5.0, -7.0])), cells.number(places))
+
+
 def test_told_as_counts_or_scaled() -> None:
     cells = cells_over(np.array([[0.0, 0.0], [10.0, 4.0]]), 2.0)
     xy, step = torch.tensor([[1.0, 1.0], [9.0, 3.0]]), torch.tensor([0, 32])

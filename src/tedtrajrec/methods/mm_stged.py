@@ -12,8 +12,9 @@ Flow and traffic are those of training trips. Differences: links by time are |t_
 (the authors take the difference in number, where all gaps are alike); no user, which the data do not have; means and
 sums over a trip do not count padding, nor steps without a fix; a segment may always follow itself; the flow's floor is
 that of the constraint mask (theirs, 1e-10, makes a transition never seen cost 23 nats); cells of the traffic are
-square, 64 along the longer side of the city; walks of node2vec leave out steps that stay on a segment. Teacher forcing
-is that of training (the authors' code has 0 where they write .5); no row of zeros before the fixes.
+square, 64 along the longer side of the city (theirs are 64 x 64), and of 100 m at least; walks of node2vec leave out
+steps that stay on a segment. Teacher forcing is that of training (the authors' code has 0 where they write .5); no row
+of zeros before the fixes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.mtrajrec import MTrajRecConfig
 from tedtrajrec.methods.past.flow import HOURS, Flow, flow_of, no_flow, traffic_of
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.cells import cells_over
 from tedtrajrec.nn.decoder import Encoded
 from tedtrajrec.nn.flow_decoder import FlowCore, FlowDecoder, FlowMask
 from tedtrajrec.nn.gru_decoder import FACTS, GruDecoder
@@ -46,6 +46,7 @@ from tedtrajrec.nn.tedformer import masked_mean
 from tedtrajrec.nn.trajectory_graph import TrajectoryGraph
 
 FLOW = "flow."  # how names of its arrays begin in the state
+SMALLEST_M = 100.0  # of a cell of the traffic
 EDGES = 16  # times that the busiest way on from a segment counts in walks
 
 
@@ -55,7 +56,7 @@ class MmStgedConfig(MTrajRecConfig):
 
     flow_width: int = 64  # of E
     condition_width: int = 64  # of Q
-    condition_cells: int = 64  # of the traffic, along the longer side of the city
+    condition_cells: int = 64  # of the traffic, along the longer side of the city; fewer where that is small
     top_k: int = 10  # segments of a step that the flow goes on from
     seed: int = 0  # of node2vec
 
@@ -85,7 +86,7 @@ class MmStged(GruDecodedMethod[MmStgedConfig, Inputs]):
         super().__init__(network, config)
         c = self.config
         self.grid = self.cells(c.cell_m)
-        self.districts = self.cells(2 * self._extent / c.condition_cells)
+        self.districts = self.cells(max(2 * self._extent / c.condition_cells, SMALLEST_M))
         self.encoder = nn.GRU(3, c.d, batch_first=True)
         start_recurrent(self.encoder)
         self.graph = TrajectoryGraph(c.d)
@@ -126,7 +127,7 @@ class MmStged(GruDecodedMethod[MmStgedConfig, Inputs]):
             vectors[known] = node2vec(compact, len(known), self.config.flow_width, seed=self.config.seed)
         self.flow_vector.copy_(torch.from_numpy(vectors))
         minute = minute_of_day(trips.time, dataset.info.time_zone)
-        cells = cells_over(np.stack(self.network.geom_xy, axis=-1), 2 * self._extent / self.config.condition_cells)
+        cells = self.districts.in_unit(self._extent, *self._middle.tolist())
         self.traffic.copy_(torch.from_numpy(traffic_of(trips, minute, self.network, cells)))
 
     def state(self) -> Arrays:
