@@ -34,7 +34,7 @@ class Cells(NamedTuple):
         return row * self.columns + column
 
     def in_unit(self, unit: float, x: float, y: float) -> Cells:
-        """Return the same cells for places that are told in another unit, where 1 of this one is ``unit`` and 0 is x, y."""
+        """Return the same cells for places in another unit: where 1 of this one is ``unit``, and its origin at x, y."""
         return Cells(self.x * unit + x, self.y * unit + y, self.size * unit, self.columns, self.rows)
 
     def told(self, xy: Tensor, step: Tensor, *, raw: bool = False) -> Tensor:
