@@ -18,6 +18,7 @@ METHODS = {
     "linear_hmm": "LinearHmm",
     "trimpute_hmm": "TrImputeHmm",
     "dhtr_hmm": "DhtrHmm",
+    "teri_hmm": "TeriHmm",
     "route_hmm": "RouteHmm",
     "lookup": "Lookup",
     "mtrajrec": "MTrajRec",

@@ -40,9 +40,17 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """Return the layer's output for x [B, k, d]; the bias [B, q or 1, k] is added to the logits of all heads."""
+        return self.attend(x, *self.parts(x), bias)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values [B, heads, k, c] of x [B, k, d]."""
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.query_key_value(x).chunk(3, dim=-1)
         )
+        return query, key, value
+
+    def attend(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        """Return the layer's output for x [B, q, d] with these queries, which may read more than x itself."""
         chance = self.chance if self.training else 0.0
         added = bias[:, None].to(x.dtype)
         read = functional.scaled_dot_product_attention(query, key, value, added, dropout_p=chance)
