@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
@@ -15,6 +17,8 @@ from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.methods.gru_decoded import GruDecodedMethod
 from tedtrajrec.methods.registry import make_method
 from tedtrajrec.network.synthetic import synthetic_city
+from tedtrajrec.training.config import TrainConfig
+from tedtrajrec.training.loop import fit
 from tedtrajrec.trips.simulate import simulate_trips
 
 SETTINGS = {
@@ -99,10 +103,44 @@ def test_eight_trips_are_soon_known(method: GruDecodedMethod[Any, Any], batch: B
     assert losses[-1] < 0.25 * losses[0]
 
 
-def test_a_run_goes_on_from_its_state(method: GruDecodedMethod[Any, Any], batch: Batch, tmp_path: Path) -> None:
-    method.train().loss(method.inputs(batch))  # what training keeps besides weights is kept
+def test_a_saved_method_keeps_all_that_training_left(
+    method: GruDecodedMethod[Any, Any], batch: Batch, tmp_path: Path
+) -> None:
+    method.train().loss(method.inputs(batch))
     before = method.recover(batch)
     method.save(tmp_path)
     after = type(method).load(tmp_path, method.network).recover(batch)
     for a, b in zip(before, after, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(
+    method: GruDecodedMethod[Any, Any], dataset: Dataset, tmp_path: Path
+) -> None:
+    start = {name: array.copy() for name, array in method.state().items()}
+    config = TrainConfig(epochs=2, batch=4)
+    fit(method, dataset, tmp_path / "whole", config, device="cpu")
+    calls = 0
+    finished = False
+    while not finished:
+        again = type(method)(method.network, method.config)
+        again.restore(start)
+        finished = fit(again, dataset, tmp_path / "parts", config, device="cpu", max_minutes=0).finished
+        calls += 1
+    assert calls > 2
+    whole, parts = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parts[name], err_msg=name)
+
+
+def test_nothing_waits_for_the_values_of_tensors(method: GruDecodedMethod[Any, Any], batch: Batch) -> None:
+    inputs = method.train().inputs(batch).rounded()
+    m = inputs[0].shape[1]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:  # tensors without values, as if recorded on a device
+        shapes = type(inputs)(*(mode.from_tensor(part) for part in inputs))
+        encoded = method.encode(shapes, method.roads())
+        total = encoded.states.sum() + encoded.start.sum()
+        gradients = torch.autograd.grad(total, list(method.parameters()), materialize_grads=True)
+    assert encoded.states.shape == (8, m, 16)
+    assert [gradient.shape for gradient in gradients] == [weight.shape for weight in method.parameters()]
