@@ -27,7 +27,8 @@ def train(
     dataset: DatasetPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="Run directory; a stopped run there goes on.")],
     preset: Annotated[
-        Literal["default", "paper"], typer.Option("--preset", help="What wins on validation, or the paper's text.")
+        Literal["default", "paper", "authors"],
+        typer.Option("--preset", help="What wins on validation, the paper's text, or a method's own authors."),
     ] = "default",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, such as model.d=128 or train.epochs=20.")

@@ -97,7 +97,8 @@ def load_on_changed(folder: Path, old: RoadNetwork, new: RoadNetwork, change: Ch
     described = read_description(folder)
     cls = method_class(described["method"])
     method = cls(new, from_dict(cls.Config, described["config"]))
-    if not isinstance(method, LearnedMethod):
+    # Other learned methods keep more by segment or by place than is known how to renumber.
+    if not (isinstance(method, LearnedMethod) and VECTORS in method.state_dict()):
         raise InputError(
             f"{method.name} knows one network only, and {change}",
             file=folder,

@@ -50,9 +50,9 @@ class TrainConfig:
             keep_share(share)
 
 
-PRESETS = {
-    "default": TrainConfig(),
-    "paper": TrainConfig(
-        epochs=30, batch=64, optimizer="adam", weight_decay=0.0, schedule="constant", forcing=0.5, forcing_decay=0.9
-    ),
-}
+_PAPER = TrainConfig(
+    epochs=30, batch=64, optimizer="adam", weight_decay=0.0, schedule="constant", forcing=0.5, forcing_decay=0.9
+)
+
+PRESETS = {"default": TrainConfig(), "paper": _PAPER, "authors": _PAPER}
+"""``authors`` has the settings of a method's own authors, trained as the paper trains all."""

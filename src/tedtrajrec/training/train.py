@@ -45,7 +45,7 @@ def train_method(
     run
         The run directory; see :func:`fit`.
     preset
-        ``paper`` or ``default``.
+        ``default``, ``paper``, or ``authors`` for methods that have settings of their own authors.
     overrides
         Settings such as ``model.d=128`` or ``train.epochs=20``.
     start
@@ -58,6 +58,8 @@ def train_method(
         raise ConfigError(f"{name} learns from a dataset when it is evaluated; there is nothing to train.")
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset '{preset}'. Known: {', '.join(PRESETS)}.")
+    if preset == "authors" and preset not in cls.PRESETS:
+        raise ConfigError(f"{name} has no settings of its own authors; use --preset paper.")
     prepared = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     model, train = _split(overrides)
     settings = load_config(TrainConfig, None, train, base=PRESETS[preset])
