@@ -208,7 +208,7 @@ def thin_file(
     columns: Mapping[str, str] | None = None,
     timezone: str | None = None,
 ) -> Thinned:
-    """Thin the trips of a file; see :func:`tedtrajrec.data.sampling.thin_trips`. A trip is thinned the same in any file."""
+    """Thin the trips of a file (:func:`tedtrajrec.data.sampling.thin_trips`); a trip comes out the same in any file."""
     keep_share(keep)
     fixes_in = 0
     with TripWriter(output) as writer:
