@@ -52,7 +52,6 @@ BINS = 100  # of intervals
 THINNED = "1/8"  # trips from which features are scaled
 HIDDEN, SPAN = 0.2, 2  # share of fixes that are hidden in pre-training, and how many in a row
 NEAR = 0.07  # temperature of the choice of negatives
-RATE = 1e-3  # of pre-training
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class Jgrm(GruDecodedMethod[JgrmConfig, DatedInputs]):
         self._outdate()
         if self.config.pretrain_epochs and self.start is None:
             task = Task(self)
-            pretrain(self, dataset, task, task.loss, epochs=self.config.pretrain_epochs, lr=RATE)
+            pretrain(self, dataset, task, task.loss, epochs=self.config.pretrain_epochs)
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> DatedInputs:
         """Return a batch as this method sees it."""

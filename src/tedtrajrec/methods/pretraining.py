@@ -34,7 +34,7 @@ def pretrain(
     loss: Callable[[I], Tensor],
     *,
     epochs: int,
-    lr: float,
+    lr: float = 1e-3,
 ) -> list[float]:
     """Train the weights of a method with a task of its own; return the mean loss of each epoch.
 

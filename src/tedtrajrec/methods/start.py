@@ -46,7 +46,6 @@ from tedtrajrec.nn.transformer import TransformerLayer
 FAST_MPS = 20.0  # a speed that counts as 1
 HIDDEN, SPAN = 0.15, 2  # share of fixes that are hidden in pre-training, and how many in a row
 CONTRAST = 0.05  # temperature
-RATE = 2e-4  # of pre-training
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Start(GruDecodedMethod[StartConfig, DatedInputs]):
         self._outdate()
         if c.pretrain_epochs and self.start is None:
             task = Task(self)
-            pretrain(self, dataset, task, task.loss, epochs=c.pretrain_epochs, lr=RATE)
+            pretrain(self, dataset, task, task.loss, epochs=c.pretrain_epochs)
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> DatedInputs:
         """Return a batch as this method sees it."""
