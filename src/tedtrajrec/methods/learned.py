@@ -77,6 +77,7 @@ class BatchTensors(Protocol):
 
 
 I = TypeVar("I", bound=BatchTensors)  # noqa: E741  (inputs)
+T = TypeVar("T", bound=BatchTensors)
 
 
 class Inputs(NamedTuple):
@@ -257,7 +258,11 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
         """Return a function of the inputs of a batch, on a CUDA device from the graph recorded under this name."""
         if self.training:
             self.eval()
-        inputs = self.inputs(batch)
+        return self._play(name, function, self.inputs(batch))
+
+    @torch.no_grad()
+    def _play(self, name: Hashable, function: Callable[[T], O], inputs: T) -> O:
+        """Return the same for inputs of any kind that have been made; a method may work in several stages."""
         if self.device.type != "cuda":
             return function(inputs.to(self.device))
         places = [weight.data_ptr() for weight in self.parameters()]

@@ -31,6 +31,7 @@ METHODS = {
     "start": "Start",
     "jgrm": "Jgrm",
     "mask_transformer": "MaskTransformer",
+    "trmma": "Trmma",
     "tedtrajrec": "TedTrajRec",
     "tedtrajrec_parallel": "TedTrajRecParallel",
 }
