@@ -209,7 +209,8 @@ def planned_gaps(batch: Batch, planner: Planner, router: Router) -> GapRoutes:
     a, b = driven.segment[driven.at[low]], driven.segment[driven.at[high]]
     ratio = batch.ratio.numpy()[batch.step_mask.numpy()]
     route = pad_routes(planner.routes(a, ratio[low], b, ratio[high], own), gap, batch.fix_mask.shape)
-    is_there = in_gaps(batch, batch.segment, -2)[..., None] == route[:, :, None]  # [B, m, L, R]
+    is_there = in_gaps(batch, batch.segment, -1)[..., None] == route[:, :, None]  # [B, m, L, R]
+    is_there &= (route >= 0)[:, :, None]
     return GapRoutes(route, torch.where(is_there.any(-1), is_there.int().argmax(-1), -1))
 
 
