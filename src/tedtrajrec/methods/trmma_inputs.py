@@ -182,12 +182,11 @@ class GapRoutes(NamedTuple):
 
 
 def true_gaps(batch: Batch, router: Router, longest: int) -> GapRoutes:
-    """Return what trips drove in their gaps; nothing where a step is not known, or where that is too long."""
+    """Return what trips drove in their gaps; nothing where an end is not known, or where that is too long."""
     driven, offsets = _driven(batch, router)
     gap, _, low, high = _ends(batch, offsets)
-    unknown = np.concatenate([[0], np.cumsum(driven.at < 0)])
     count = driven.at[high] - driven.at[low] + 1
-    good = (unknown[high + 1] == unknown[low]) & (count <= longest)
+    good = (driven.at[low] >= 0) & (driven.at[high] >= 0) & (count <= longest)
     gap, low, count = gap[good], low[good], count[good]
     routes = Ragged(np.concatenate([[0], np.cumsum(count)]), driven.segment[ranges(driven.at[low], count)])
     route = pad_routes(routes, gap, batch.fix_mask.shape)

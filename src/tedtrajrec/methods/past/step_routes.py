@@ -29,8 +29,8 @@ def step_routes(
 ) -> StepRoutes:
     """Return what trips drove.
 
-    From one step to the next that is the shortest route, or where none can be driven in the time, nothing in between.
-    The list has a break where the position of a step is not known.
+    From one known step to the next that is the shortest route, or where none can be driven in the time, nothing in
+    between.
 
     Parameters
     ----------
@@ -45,27 +45,30 @@ def step_routes(
     workers
         Number of threads; all processors if not given.
     """
-    n = len(segment)
-    first = np.zeros(n, bool)
-    first[offsets[:-1][np.diff(offsets) > 0]] = True
-    known = segment >= 0
-    joined = known & ~first & np.roll(known, 1)  # goes on from the step before
-    moves = np.flatnonzero(joined & (segment != np.roll(segment, 1)))
+    trip = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    known = np.flatnonzero(segment >= 0)
+    segment_of, ratio_of, time = segment[known], ratio[known], known * step_s
+    goes_on = np.zeros(len(known), bool)  # from the known step before
+    goes_on[1:] = np.diff(trip[known]) == 0
+    moves = np.flatnonzero(goes_on & (np.diff(segment_of, prepend=-1) != 0))
     routes = router.routes(
-        segment[moves - 1],
-        ratio[moves - 1],
-        segment[moves],
-        ratio[moves],
-        limit_m=TOP_SPEED_MPS * step_s,
+        segment_of[moves - 1],
+        ratio_of[moves - 1],
+        segment_of[moves],
+        ratio_of[moves],
+        limit_m=TOP_SPEED_MPS * (time[moves] - time[moves - 1]),
         workers=workers,
     )
     length = np.diff(routes.offsets)
-    count = np.where(known & ~joined, 1, 0)  # segments that a step adds to the list
+    count = (~goes_on).astype(np.int64)  # segments that a step adds to the list
     count[moves] = np.maximum(length - 1, 1)
     end = np.cumsum(count)
-    out = np.empty(end[-1] if n else 0, np.int32)
+    out = np.empty(count.sum(), np.int32)
     adds = count > 0
-    out[end[adds] - 1] = segment[adds]
+    out[end[adds] - 1] = segment_of[adds]
     inner = np.maximum(length - 2, 0)
     out[ranges((end - count)[moves], inner)] = routes.segment[ranges(routes.offsets[:-1] + 1, inner)]
-    return StepRoutes(np.where(known, end - 1, -1), np.concatenate([[0], end])[offsets], out)
+    at = np.full(len(segment), -1)
+    at[known] = end - 1
+    bounds = np.concatenate([[0], end])[np.searchsorted(known, offsets)]
+    return StepRoutes(at, bounds, out)
