@@ -19,6 +19,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import concat_trips
 from tests.conftest import make_grid
 from tests.methods.cells_literal import made_cells, trip_of
+from tests.methods.recordable import run_recordable
 from tests.trips.test_match import trip
 
 SMALL = DhtrConfig(d=8, around=5, dropout=0.0, cell_m=80.0, ratio_weight=2.0)
@@ -137,6 +138,13 @@ def test_more_padding_changes_nothing(grid: RoadNetwork) -> None:
     wide = inputs.rounded(7, 16)
     assert (wide.fix_mask.shape[1], wide.step_mask.shape[1]) == (7, 16)
     torch.testing.assert_close(method.loss(wide).total, method.loss(inputs).total)
+
+
+def test_places_can_be_recorded(grid: RoadNetwork) -> None:
+    method = made(grid).eval()
+    inputs = made_cells(method, 1)
+    method._kept_roads()
+    run_recordable(lambda: method.places(inputs))
 
 
 def test_what_is_seen_of_a_batch() -> None:

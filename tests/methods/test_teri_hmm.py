@@ -17,6 +17,7 @@ from tedtrajrec.methods.teri_hmm import TeriConfig, TeriHmm, Transitions, before
 from tedtrajrec.network.roadnet import RoadNetwork
 from tests.conftest import make_grid
 from tests.methods.cells_literal import made_cells, trip_of
+from tests.methods.recordable import run_recordable
 from tests.trips.test_match import trip
 
 SMALL = TeriConfig(d=8, heads=2, width=12, dropout=0.0, cell_m=80.0)
@@ -138,6 +139,13 @@ def test_more_padding_changes_nothing(grid: RoadNetwork) -> None:
     torch.testing.assert_close(method.loss(inputs.rounded(7, 16)).total, method.loss(inputs).total)
     found = method.eval().places(inputs.rounded(7, 16)).place[:, :12][inputs.step_mask]
     torch.testing.assert_close(found, method.places(inputs).place[inputs.step_mask])
+
+
+def test_places_can_be_recorded(grid: RoadNetwork) -> None:
+    method = made(grid).eval()
+    inputs = made_cells(method, 1)
+    method._kept_roads()
+    run_recordable(lambda: method.places(inputs))
 
 
 def test_the_contrastive_loss_has_a_part_in_training_alone(grid: RoadNetwork) -> None:

@@ -23,6 +23,7 @@ from tedtrajrec.nn.route_decoder import Along, Truth
 from tedtrajrec.trips.table import concat_trips
 from tests.conftest import make_grid
 from tests.methods.past.test_planner import pairs_of, random_trips
+from tests.methods.recordable import run_recordable
 from tests.trips.test_match import path, segment_between, trip
 
 SMALL = TrmmaConfig(d=8, heads=2, width=12, dropout=0.0)
@@ -196,6 +197,15 @@ def test_more_padding_changes_nothing(city: RoadNetwork, batch: Batch) -> None:
     method.double()
     for a, b in zip(method.decode(inputs.rounded(5, 9, 7)), method.decode(inputs), strict=True):
         torch.testing.assert_close(a[:, :7][batch.step_mask], b[batch.step_mask])
+
+
+def test_matches_and_steps_can_be_recorded(city: RoadNetwork, batch: Batch) -> None:
+    method = made(city, no_backward=True).eval().float()
+    inputs = method.inputs(batch)
+    method._kept_roads()
+    run_recordable(lambda: method.match(inputs.match))
+    run_recordable(lambda: method.decode(inputs))
+    run_recordable(lambda: method.decode(inputs, 3))
 
 
 def test_planned_routes_can_be_trained_on(city: RoadNetwork, batch: Batch) -> None:
