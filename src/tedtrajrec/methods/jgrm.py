@@ -4,7 +4,7 @@
            gps = BiGRU(u_1..u_m)                                                   between roads
     route  r_i = GAT(e_i) + place(i) + weekday(t_i) + minute(t_i) + until(next)    e_i: the segment nearest to fix i
            route = Transformer(W r_1..r_m)
-           until(s) = softmax(w s + b) T                                           seconds in soft bins; T is learned
+           until(s) = softmax(w s + b) T                                           minutes in soft bins; T is learned
     joint  Transformer of W ([mean gps, gps_1..gps_m, mean route, route_1..route_m] + place + view)
     H_i = W [gps_i || route_i],  h_0 = W [gps trip || route trip]                  of what comes out
 
@@ -17,8 +17,10 @@ of spans that are hidden in both views, and tell whether two views are of the sa
 
 Differences: features of fixes are scaled by their mean and deviation over training trips thinned to 1/8, and cut at 5;
 of the GRU within a road one direction is there, the other is never used; dropout of attention weights in place of that
-of edges; vectors of roads start from random ones; the seconds of the last fix until the next are 0; layers of the route
-are two, the authors' four. In pre-training a negative is never the trip itself (in the authors' code it can be).
+of edges; layers of roads add what they were given (``road_skip``, not in ``authors``), else a segment is hard to tell
+from its neighbours; vectors of roads start from random ones; the time until the next fix is 0 for the last, and told in
+minutes; layers of the route are two, the authors' four. In pre-training a negative is never the trip itself (in the
+authors' code it can be).
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class JgrmConfig(GruDecodedConfig):
     heads: int = 8  # of the route and of the roads
     joint_heads: int = 4
     width: int = 512  # of the feed-forward networks
+    road_skip: bool = True  # whether layers of roads add what they were given
     soft_m: float = 0.0  # gamma of the mean of the segments around a fix; 0: the nearest alone
     pretrain_epochs: int = 0
 
@@ -94,7 +97,7 @@ class Jgrm(GruDecodedMethod[JgrmConfig, DatedInputs]):
     PRESETS: ClassVar[dict[str, JgrmConfig]] = {
         "default": JgrmConfig(),
         "paper": JgrmConfig(),
-        "authors": JgrmConfig(route_layers=4, width=256),
+        "authors": JgrmConfig(route_layers=4, width=256, road_skip=False),
     }
 
     edges: Tensor
@@ -114,7 +117,7 @@ class Jgrm(GruDecodedMethod[JgrmConfig, DatedInputs]):
         self.road_table = nn.Parameter(torch.randn(network.n_segments, half) / math.sqrt(half))
         self.register_buffer("edges", neighbours(network, loops=True), persistent=False)
         self.road_gat = nn.ModuleList(
-            GATConv(half, half // c.heads, c.heads, dropout=c.dropout, add_self_loops=False)
+            GATConv(half, half // c.heads, c.heads, dropout=c.dropout, add_self_loops=False, residual=c.road_skip)
             for _ in range(c.road_layers)
         )
         self.unknown = nn.Parameter(torch.randn(half) * 0.02)
