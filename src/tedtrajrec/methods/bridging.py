@@ -145,7 +145,7 @@ def _best_chain(score: Floats, joined: Bools, gap: Ints, n: int) -> Ints:
             ways = total[i - 1][:, None] - np.where(joined[into[i]], 0.0, BREAK)
             come[i] = ways.argmax(axis=0)
             total[i] += ways.max(axis=0)
-    best = total.argmax(axis=1)
+    best: Ints = total.argmax(axis=1)
     for i in range(n - 1, 0, -1):
         if into[i] >= 0:
             best[i - 1] = come[i, best[i]]

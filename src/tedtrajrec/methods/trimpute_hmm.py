@@ -163,7 +163,7 @@ def _walk(
     crowd: Crowd, ends: Floats, limits: tuple[float, float, float, float, float], most: int
 ) -> tuple[Ints, Floats, Floats, NDArray[np.bool_]]:  # pragma: no cover  (compiled)
     """Return how many places the way of each pair has, these places, and whether there is a way."""
-    room = most * crowd.count.shape[1] + 1
+    room = most * crowd.points.shape[1] + 1
     x, y, length, parent = np.empty(room), np.empty(room), np.empty(room), np.empty(room, np.int32)
     east, north = np.empty(room), np.empty(room)  # the heading
     keys, items = np.empty(room), np.empty(room, np.int32)
@@ -207,7 +207,7 @@ def _search(
     radius, least, turn, step, longest = limits
     x, y, length, east, north = place
     keys, items = heap
-    sectors = crowd.count.shape[1]
+    sectors = crowd.points.shape[1]
     seen = {(round(x[0] / SAME_M), round(y[0] / SAME_M))}
     sums = np.empty((3, sectors))
     n, expanded = 1, 0

@@ -30,7 +30,7 @@ class Crowd(NamedTuple):
     cell_m: float
     row_offset: Ints  # [R+1] row r has the cells row_offset[r]:row_offset[r + 1]
     column: NDArray[np.int32]  # [K] rising in a row
-    count: NDArray[np.float32]  # [K, N] points that moved into each sector, which begin with north and go clockwise
+    points: NDArray[np.float32]  # [K, N] how many moved into each sector, which begin with north and go clockwise
     east: NDArray[np.float32]  # [K, N] sum of their directions, as unit vectors
     north: NDArray[np.float32]  # [K, N]
 
@@ -99,7 +99,7 @@ def add_around(crowd: Crowd, x: float, y: float, radius_m: float, sums: Floats) 
         k = begin + np.searchsorted(crowd.column[begin:end], math.ceil(middle_x - half))
         while k < end and crowd.column[k] <= middle_x + half:
             for n in range(sums.shape[1]):
-                sums[0, n] += crowd.count[k, n]
+                sums[0, n] += crowd.points[k, n]
                 sums[1, n] += crowd.east[k, n]
                 sums[2, n] += crowd.north[k, n]
             k += 1
