@@ -270,7 +270,7 @@ def spoil(tmp_path, name, content):
         ("a.osm", "<osm version='0.6'><node id='1'", "cannot be read as OpenStreetMap"),
         ("a.osm", "<osm version='0.6'><way id='1'><nd ref='x'/></way></osm>", "cannot be read as OpenStreetMap"),
         ("a.osm", TOWN.read_text().replace('lat="41.1510000"', 'lat="north"'), "cannot be read as OpenStreetMap"),
-        ("a.osm.gz", gzip.compress(TOWN.read_bytes())[:400], "cannot be read as OpenStreetMap"),
+        ("a.osm.gz", gzip.compress(TOWN.read_bytes(), mtime=0)[:400], "cannot be read as OpenStreetMap"),
         ("a.osm.gz", "not gzip", "cannot be read as OpenStreetMap"),
         ("a.osm.bz2", bz2.compress(TOWN.read_bytes())[:400], "cannot be read as OpenStreetMap"),
         ("a.osm.pbf", b"\x00\x01\x02" * 100, "cannot be read as OpenStreetMap"),
