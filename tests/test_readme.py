@@ -40,7 +40,7 @@ def own_city(data_dir, tmp_path_factory):
     """Return a folder with what a user brings along: an extract and a CSV of fixes."""
     folder = tmp_path_factory.mktemp("city")
     (folder / "city.osm.pbf").symlink_to(data_dir / "porto" / "porto.osm.pbf")
-    fixes = read_trips(data_dir / "porto" / "trips.csv.gz").select(np.arange(200))
+    fixes = read_trips(data_dir / "porto" / "trips.csv.gz").select(np.arange(60))
     write_trips(fixes, folder / "fixes.csv")
     return folder
 

@@ -133,6 +133,8 @@ def test_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset, monkeypat
     metres, _ = near_table(dataset.network, 600.0).lookup(int(segment[0, 0, 0]), np.arange(len(dataset.network)))
     segment[0, last] = int(np.argmax(np.isinf(metres)))
     monkeypatch.setattr(method, "options", lambda _inputs: options._replace(segment=segment))
+    assert not method.drive(batch)[1].any()  # in a whole map there is another way
+    monkeypatch.setattr(method._driver, "_whole", False)
     answer, broken = method.drive(batch)
     assert broken[0].nonzero()[:, 0].tolist() == [last]
     assert not broken[1:].any()

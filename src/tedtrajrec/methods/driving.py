@@ -82,7 +82,15 @@ class Driver:
         self._near = near
         self._whole = is_whole(network)
 
-    def drive(self, batch: Batch, choices: Choices, score: Tensor | None = None, move: Tensor | None = None) -> Driven:
+    def drive(
+        self,
+        batch: Batch,
+        choices: Choices,
+        score: Tensor | None = None,
+        move: Tensor | None = None,
+        *,
+        bridged: bool = True,
+    ) -> Driven:
         """Return the best trips that can be driven among the choices of the steps of a batch.
 
         Parameters
@@ -95,6 +103,8 @@ class Driver:
             Of the first k choices of each step [B, n, k]; the logarithms of all probabilities if not given.
         move
             Scores of coming to them from those of the step before [B, n, k, k]; none if not given.
+        bridged
+            Whether gaps that hold a break are driven along other roads than those chosen, where the map is whole.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
@@ -148,7 +158,7 @@ class Driver:
         way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
         offsets = np.append(0, np.cumsum(mask.sum(axis=1)))
         out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s, way)
-        if self._whole and out.broken.any():
+        if bridged and self._whole and out.broken.any():
             where = Positions(segment.astype(np.int64), np.clip(ratio, lowest, highest), likely)
             moved = self._bridge(offsets, fix, where, out, batch.step_s)
             same = segment[moved] == out.segment[moved, None]

@@ -354,7 +354,8 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         trips = Choices(found, ratio.gather(-1, place).float(), torch.zeros_like(found, dtype=torch.float32))
         parts = []
         for j in range(k):
-            driven = self._driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)))
+            # Other roads than those of the route would make it another one.
+            driven = self._driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)), bridged=False)
             parts.append(as_recovered(batch, driven.segment.astype(np.int32), driven.ratio))
         return Alternatives(
             torch.stack([part.segment for part in parts], dim=1),
