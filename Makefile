@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+USABLE := $(VENV)/.usable
 DEMO   := demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -23,7 +24,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable '.[interop,serve,dev]'
 	@touch $@
 
-demo: $(READY)
+# What users need, without the tools of developers: a minute less to set up. Nothing to do where those are there too.
+$(USABLE): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tedtrajrec needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --editable '.[serve]'
+	@touch $@
+
+demo: $(USABLE)
 	@$(BIN)/python -m tedtrajrec demo -o $(DEMO)
 
 test: $(READY)
