@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tedtrajrec.nn.two_way import TwoWayLstm, turned
+from tedtrajrec.nn.sequences import turned
+from tedtrajrec.nn.two_way import TwoWayLstm
 
 
 def test_states_and_gradients_are_those_of_packed_sequences() -> None:

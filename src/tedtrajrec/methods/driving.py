@@ -66,6 +66,8 @@ class Driver:
         What no move may exceed.
     near
         What can be reached in a step from the end of each segment; searched at first use if not given.
+    whole
+        Whether the map lacks no roads to speak of (:func:`is_whole`), if that is known.
     """
 
     def __init__(
@@ -76,11 +78,12 @@ class Driver:
         scale_m: float = np.inf,
         top_speed_mps: float = TOP_SPEED_MPS,
         near: NearTable | None = None,
+        whole: bool | None = None,
     ) -> None:
         self.network, self.margins, self.scale_m, self.top_speed_mps = network, margins, scale_m, top_speed_mps
         self.router = Router(network)
         self._near = near
-        self._whole = is_whole(network)
+        self._whole = is_whole(network) if whole is None else whole
 
     def drive(
         self,

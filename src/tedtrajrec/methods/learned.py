@@ -51,6 +51,11 @@ class LearnedConfig:
         if not 0 < self.mask_floor <= 1:
             raise ValueError("mask_floor must be above 0 and at most 1")
 
+    def check_heads(self, heads: int) -> None:
+        """Refuse a number of heads among which the width cannot be divided."""
+        if self.d % heads:
+            raise ValueError(f"{heads} heads do not divide a width d of {self.d}")
+
 
 Settings = TypeVar("Settings", bound=LearnedConfig)
 O = TypeVar("O", bound=tuple[Tensor, ...])  # noqa: E741  (outputs, with trips and steps first)

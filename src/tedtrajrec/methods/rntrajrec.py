@@ -53,8 +53,7 @@ class RNTrajRecConfig(MTrajRecConfig):
         for name in ("heads", "width", "gamma_m"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
         if self.road_width != self.d:
             raise ValueError("road_d must be d")
         if min(self.encoder_layers, self.road_layers, self.fix_weight) < 0:

@@ -65,8 +65,7 @@ class StartConfig(GruDecodedConfig):
         super().__post_init__()
         if min(self.heads, self.width, *self.road_heads) < 1 or self.layers < 0 or not self.road_heads:
             raise ValueError("heads, width and road_heads must be at least 1, layers at least 0")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
         if self.soft_m < 0 or self.pretrain_epochs < 0:
             raise ValueError("soft_m and pretrain_epochs must not be negative")
 

@@ -46,8 +46,7 @@ class TedTrajRecConfig(LearnedConfig):
         for name in ("heads", "width", "gamma_m"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
         if self.guided and self.d % 2:
             raise ValueError("guided needs an even width d")
         if min(self.encoder_layers, self.decoder_layers, self.road_layers) < 0:

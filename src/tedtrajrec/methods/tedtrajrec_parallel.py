@@ -99,8 +99,7 @@ class ParallelConfig(LearnedConfig):
         for name in ("heads", "width", "gamma_m", "hidden", "most", "remembered", "margin"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
         if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
             raise ValueError("there cannot be fewer than 0 layers")
         if not 0 <= self.unknown < 1:
@@ -132,6 +131,7 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self.dropout = nn.Dropout(c.dropout)
         self._visits: Visits | None = None
         self._new_city: LatticeBuilder | None = None  # sees it as if no trip had been there
+        self._whole = is_whole(network)
         self.use(no_past(network), 15)
 
     def precompute(self, dataset: Dataset) -> None:
@@ -151,12 +151,12 @@ class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
         # Links are no roads of the map: a move over one is a break, though a likely one. Where the map lacks nothing,
         # any candidate, however unlikely, is better than a break.
-        whole = is_whole(self.network)
-        self._choices = self.config.most if whole else CHOICES
+        self._choices = self.config.most if self._whole else CHOICES
         self._driver = Driver(
             self.network,
-            margins=(self.config.margin, np.inf) if whole else (self.config.margin,),
+            margins=(self.config.margin, np.inf) if self._whole else (self.config.margin,),
             near=None if len(past.links.source) else self._builder.near,
+            whole=self._whole,
         )
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)

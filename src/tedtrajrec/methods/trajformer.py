@@ -47,8 +47,7 @@ class TrajFormerConfig(GruDecodedConfig):
         super().__post_init__()
         if min(self.heads, self.pool) < 1 or self.layers < 0:
             raise ValueError("heads and pool must be at least 1, layers at least 0")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError("window must be odd")
 

@@ -67,8 +67,7 @@ class TrajGatConfig(GruDecodedConfig):
                 raise ValueError(f"{name} must be at least 1")
         if self.layers < 0 or self.walk_length < 10:
             raise ValueError("layers must be at least 0, walk_length at least 10")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
 
 
 class LeafInputs(MoreInputs):

@@ -81,8 +81,7 @@ class TrmmaConfig(LearnedConfig):
         super().__post_init__()
         if min(self.heads, self.width) < 1 or min(self.match_layers, self.layers) < 0 or self.place_weight < 0:
             raise ValueError("heads and width must be positive, layers and weights at least 0")
-        if self.d % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width d of {self.d}")
+        self.check_heads(self.heads)
 
 
 class Matched(NamedTuple):

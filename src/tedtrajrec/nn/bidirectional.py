@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tedtrajrec.nn.sequences import start_recurrent
+from tedtrajrec.nn.sequences import start_recurrent, turned
 
 
 class BiGru(nn.Module):
@@ -27,9 +27,6 @@ class BiGru(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return both states [B, m, 2 d] of each element of x [B, m, width]; mask [B, m] is False for padding."""
-        place = torch.arange(x.shape[1], device=x.device)
-        mirrored = mask.sum(1, keepdim=True) - 1 - place
-        turn = torch.where(mirrored >= 0, mirrored, place)[..., None]  # its own inverse
         on, _ = self.on(x)
-        back, _ = self.back(x.gather(1, turn.expand_as(x)))
-        return torch.cat([on, back.gather(1, turn.expand_as(back))], dim=-1)
+        back, _ = self.back(turned(x, mask))
+        return torch.cat([on, turned(back, mask)], dim=-1)

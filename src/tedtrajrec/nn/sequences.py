@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -9,6 +10,13 @@ def last_real(x: Tensor, mask: Tensor) -> Tensor:
     """Return the last real element [B, d] of sequences x [B, m, d], which have theirs first; mask is [B, m]."""
     last = (mask.sum(1) - 1).clamp_min(0)[:, None, None].expand(-1, 1, x.shape[-1])
     return x.gather(1, last).squeeze(1)
+
+
+def turned(x: Tensor, mask: Tensor) -> Tensor:
+    """Return sequences x [B, m, d] with their real elements, which come first, in reverse; mask is [B, m]."""
+    count, place = mask.sum(1, keepdim=True), torch.arange(mask.shape[1], device=mask.device)
+    source = torch.where(place < count, count - 1 - place, place)
+    return x.gather(1, source[..., None].expand_as(x))
 
 
 def start_recurrent(module: nn.RNNBase | nn.RNNCellBase) -> None:

@@ -7,12 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-
-def turned(x: Tensor, mask: Tensor) -> Tensor:
-    """Return sequences x [B, m, d] with their real elements, which come first, in reverse; mask is [B, m]."""
-    count, place = mask.sum(1, keepdim=True), torch.arange(mask.shape[1], device=mask.device)
-    source = torch.where(place < count, count - 1 - place, place)
-    return x.gather(1, source[..., None].expand_as(x))
+from tedtrajrec.nn.sequences import turned
 
 
 class TwoWayLstm(nn.Module):
