@@ -53,6 +53,6 @@ class DualFormerLayer(nn.Module):
 
     def forward(self, route: Tensor, fixes: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Return route [B, R, d] and fixes [B, 2, d] after the layer; bias [B, 1, R] is that of the route's padding."""
-        fixes = self.fixes(fixes, bias.new_zeros(1, 1, 1))
+        fixes = self.fixes(fixes, bias.new_zeros(1, 1, fixes.shape[1]))
         route = self.to_fixes(self.among(route, route, bias), fixes)
         return self.norm(route + self.dropout(self.feed(route))), fixes
