@@ -18,6 +18,7 @@ from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.experiments.cells import run_cell, run_plan
 from tedtrajrec.experiments.plan import Plan, Source, read_plan
 from tedtrajrec.experiments.table import format_rows
+from tedtrajrec.experiments.trips import load_trips
 from tedtrajrec.methods.registry import load_method, make_method
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 from tests.training.test_start import other_dataset  # noqa: F401  (a fixture)
@@ -98,6 +99,11 @@ def test_cells_run_once_and_their_rows_say_what_they_are(
     assert rows[2]["training"]["history"][0]["epoch"] == 0
     assert rows[2]["method"]["d"] == 16
     assert rows[2]["method"]["parameters"] > 1000
+    trips = load_trips(tmp_path / "rows" / "trips" / "plain-city-linear_hmm-1of8-0.npz")
+    assert trips.accuracy.mean() == pytest.approx(direct.summary["accuracy"], abs=1e-6)
+    assert trips.traj_id.tolist() == direct.draw.traj_id.tolist()
+    assert (trips.observed == direct.draw.observed).all()
+    assert len(trips.segment) == trips.offsets[-1]
 
     again = run_plan(few, tmp_path / "rows", device="cpu", say=said.append)
     assert said[-1] == "3 cells, 0 to do"
@@ -109,6 +115,13 @@ def test_cells_run_once_and_their_rows_say_what_they_are(
     table = format_rows(rows).splitlines()
     assert table[2].startswith("| plain | city | 1/4 | linear_hmm | 1 | ")
     assert len(table) == 5
+
+
+def test_a_broken_file_of_trips_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cell.npz").write_bytes(b"PK no archive")
+    with pytest.raises(InputError, match="no recovered trips") as caught:
+        load_trips(tmp_path / "cell.npz")
+    assert "cell.npz" in str(caught.value)
 
 
 STARTS = """

@@ -273,9 +273,9 @@ def evaluate_draw(
     truth = np.empty(int(draw.offsets[-1]), np.int32)
     method.recover(_read(draw, np.zeros(1, np.int64))[1])  # compiles kernels and builds indexes, not to be timed
     seconds = 0.0
-    batches = list(_batches(np.diff(draw.offsets), batch_trips))
-    for here in progress(batches, method.name, unit="batch") if show_progress else batches:
-        trips, batch = _read(draw, here)
+    total = -(-len(draw) // batch_trips)
+    batches = batches_of(draw, batch_trips)
+    for here, trips, batch in progress(batches, method.name, total=total, unit="batch") if show_progress else batches:
         rows = draw.rows(here)
         start = time.perf_counter()
         answer = _flat(method.recover(batch), batch.step_mask.numpy())
@@ -324,11 +324,12 @@ def _check(router: Router, draw: Draw, rows: Ints, trips: Trips, segment: ArrayL
     )
 
 
-def _batches(lengths: Ints, size: int) -> Iterator[Ints]:
-    """Yield numbers of trips, those of like length together."""
-    order = np.argsort(lengths, kind="stable")
+def batches_of(draw: Draw, size: int) -> Iterator[tuple[Ints, Trips, Batch]]:
+    """Yield the numbers of some trips of a draw, those of like length together, with the trips and their batch."""
+    order = np.argsort(np.diff(draw.offsets), kind="stable")
     for first in range(0, len(order), size):
-        yield order[first : first + size]
+        here = order[first : first + size]
+        yield here, *_read(draw, here)
 
 
 def _read(draw: Draw, here: Ints) -> tuple[Trips, Batch]:

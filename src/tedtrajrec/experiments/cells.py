@@ -20,9 +20,12 @@ from tedtrajrec import __version__
 from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.evaluation.given import given_draw
-from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
+from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
+from tedtrajrec.evaluation.true_routes import MOST, summarise_ranks, true_route_ranks
 from tedtrajrec.experiments.plan import Cell, Plan, Source
+from tedtrajrec.experiments.trips import save_trips
 from tedtrajrec.files import replacing
+from tedtrajrec.methods.alternatives import WithAlternatives
 from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import load_method, make_method, method_class
@@ -34,8 +37,8 @@ EVALUATION_S = 30.0  # set aside at the end of the time for evaluating what was 
 
 def run_cell(
     cell: Cell, source: Source, run: Path, *, device: str = "auto", until: float | None = None
-) -> dict[str, Any] | None:
-    """Train and evaluate one cell and return its row, or None where there was no time for a single epoch.
+) -> tuple[dict[str, Any], Evaluation] | None:
+    """Train and evaluate one cell and return its row and all it recovered, or None without time for a single epoch.
 
     Parameters
     ----------
@@ -55,10 +58,13 @@ def run_cell(
     if learned is None:
         return None
     method, training = learned
-    evaluations = {"test": evaluate_draw(method, draw_steps(dataset, keep=cell.keep))}
+    evaluations = {"test": evaluate_draw(method, draw_steps(dataset, keep=cell.keep), keep_steps=True)}
     if source.draws is not None:
         evaluations["fixed"] = evaluate_draw(method, given_draw(dataset, source.draws, cell.keep))
-    return {
+    more: dict[str, Any] = {}
+    if isinstance(method, WithAlternatives):
+        more["routes"] = summarise_ranks(true_route_ranks(method, evaluations["test"].draw, max(MOST)))
+    row = {
         "cell": asdict(cell),
         "finished": training.get("finished", True),
         "method": {"name": method.name, "parameters": _size(method), **to_dict(method.config)},
@@ -66,9 +72,12 @@ def run_cell(
         "training": training,
         "metrics": {name: evaluation.summary for name, evaluation in evaluations.items()},
         "draws": {name: evaluation.draw.hash for name, evaluation in evaluations.items()},
+        **more,
+        "network": dataset.info.network_hash,
         "seconds": round(time.time() - started, 1),
         **machine(),
     }
+    return row, evaluations["test"]
 
 
 def _learn(
@@ -88,7 +97,10 @@ def _learn(
     if fitted.epochs == 0:
         return None
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return _placed(load_method(run, dataset.network), device), {**asdict(fitted), "history": history}
+    training = {**asdict(fitted), "history": history}
+    if choose_device(device).type == "cuda":
+        training["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
+    return _placed(load_method(run, dataset.network), device), training
 
 
 def _placed(method: Method[Any], device: str) -> Method[Any]:
@@ -183,9 +195,11 @@ def run_plan(
 
 def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, until: float | None) -> None:
     torch.set_num_threads(1)  # cells run side by side
-    row = run_cell(cell, source, run, device=device, until=until)
-    if row is None:
+    found = run_cell(cell, source, run, device=device, until=until)
+    if found is None:
         return
+    row, evaluation = found
+    save_trips(folder / "trips" / f"{cell.name}.npz", evaluation)
     with replacing(folder / f"{cell.name}.json") as path:
         path.write_text(json.dumps(row) + "\n", "utf-8")
 

@@ -8,12 +8,13 @@ its probability, whatever the timing; it is that of the chain to about a percent
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tedtrajrec.data.batch import Batch
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.routing import Router
 
@@ -31,6 +32,14 @@ class Alternatives(NamedTuple):
     segment: Tensor  # [B, k, n] int64; -1 where there are fewer
     ratio: Tensor  # [B, k, n] float32
     probability: Tensor  # [B, k] of the route; 0 where there are fewer
+
+
+@runtime_checkable
+class WithAlternatives(Protocol):
+    """A method that knows other routes."""
+
+    def alternatives(self, batch: Batch, k: int) -> Alternatives:
+        """Return the k most likely routes of each trip."""
 
 
 def route_keys(router: Router, segment: Ints, mask: Bools, reach_m: float) -> Keys:

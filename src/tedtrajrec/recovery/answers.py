@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.errors import ConfigError
-from tedtrajrec.methods.alternatives import Alternatives, route_keys
+from tedtrajrec.methods.alternatives import Alternatives, WithAlternatives, route_keys
 from tedtrajrec.methods.base import Method, Recovered, as_recovered
 from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
@@ -35,14 +35,6 @@ class Answers(NamedTuple):
     ratio: Floats  # [1+k, N]
     probability: Floats  # [N] of the trip itself; NaN where the method gives none
     share: Floats  # [1+k, P] of the draws that drive the route; NaN without alternatives
-
-
-@runtime_checkable
-class WithAlternatives(Protocol):
-    """A method that knows other routes."""
-
-    def alternatives(self, batch: Batch, k: int) -> Alternatives:
-        """Return the k most likely routes of each trip."""
 
 
 def answer(
