@@ -207,5 +207,12 @@ def test_a_dataset_is_packed_and_unpacked(tmp_path, capsys):
 
 def test_methods_are_listed(capsys):
     lines = run("methods", capsys).splitlines()
-    assert [line.split()[0] for line in lines] == list(METHODS)
-    assert all(len(line.split()) > 4 for line in lines)
+    assert [line.split()[0] for line in lines[::2]] == list(METHODS)
+    for first, second, (name, entry) in zip(lines[::2], lines[1::2], METHODS.items(), strict=True):
+        assert first.endswith(".")
+        assert second.split(" · ") == [
+            f"{'':<21}{entry.family}",
+            f"needs {entry.needs}",
+            entry.paper,
+            f"docs/methods.md#{name}",
+        ]

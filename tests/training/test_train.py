@@ -12,7 +12,7 @@ import torch
 from tedtrajrec.cli import main
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.methods.registry import load_method
+from tedtrajrec.methods.registry import load_method, make_method
 from tedtrajrec.training.train import train_method
 
 TINY = ["model.d=8", "model.heads=2", "model.width=8", "model.encoder_layers=1", "train.batch=10", "train.epochs=1"]
@@ -65,13 +65,39 @@ def test_wrong_settings_are_told(small_dataset: Dataset, tmp_path: Path, overrid
 
 def test_what_cannot_be_trained(small_dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to train"):
-        train_method("route_hmm", small_dataset, tmp_path / "run")
+        train_method("linear_hmm", small_dataset, tmp_path / "run")
     with pytest.raises(ConfigError, match="no method 'nothing'"):
         train_method("nothing", small_dataset, tmp_path / "run")
     with pytest.raises(ConfigError, match="no preset 'fast'"):
         train_method("tedtrajrec", small_dataset, tmp_path / "run", preset="fast")
     with pytest.raises(InputError, match="no such folder"):
         train_method("tedtrajrec", tmp_path / "nowhere", tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["lookup", "route_hmm", "trimpute_hmm"])
+def test_what_past_trips_teach_is_a_run(
+    name: str, small_dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(SystemExit) as stop:
+        main(["train", name, str(small_dataset.path), "-o", str(run), "--set", "train.most_train=12"])
+    assert not stop.value.code
+    assert "learned from past trips" in capsys.readouterr().out
+    assert json.loads((run / "profile.json").read_text())["trips"] == 12
+    saved = load_method(run, small_dataset.network)
+    whole = make_method(name, small_dataset.network)
+    whole.precompute(small_dataset)
+    assert saved.state().keys() == whole.state().keys()
+    assert any(not np.array_equal(saved.state()[key], array) for key, array in whole.state().items())
+    with pytest.raises(ConfigError, match="has no weights"):
+        train_method(name, small_dataset, run, start=run)
+
+
+def test_authors_settings_without_weights(small_dataset: Dataset, tmp_path: Path) -> None:
+    train_method("trimpute_hmm", small_dataset, tmp_path / "run", preset="authors")
+    assert load_method(tmp_path / "run", small_dataset.network).config.crowd == "sparse"
+    with pytest.raises(ConfigError, match="no settings of its own authors"):
+        train_method("lookup", small_dataset, tmp_path / "other", preset="authors")
 
 
 def test_overfits_eight_trips(small_dataset: Dataset, tmp_path: Path) -> None:

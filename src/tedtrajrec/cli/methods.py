@@ -14,16 +14,17 @@ app = typer.Typer()
 
 @app.command("methods")
 def list_methods() -> None:
-    """List the methods that recover trips."""
-    from tedtrajrec.methods.registry import describe_methods
+    """List the methods that recover trips: what each does, its family, what it needs, where it is documented."""
+    from tedtrajrec.methods.registry import METHODS, describe_method, documented
 
-    for name, line in describe_methods().items():
-        typer.echo(f"{name:<21}{line}")
+    for name, entry in METHODS.items():
+        typer.echo(f"{name:<21}{describe_method(name)}")
+        typer.echo(f"{'':<21}{entry.family} · needs {entry.needs} · {entry.paper} · {documented(name)}")
 
 
 @app.command()
 def train(
-    method: Annotated[str, typer.Argument(help="Learned method; see 'methods'.")],
+    method: Annotated[str, typer.Argument(help="Method that learns; see 'methods'.")],
     dataset: DatasetPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="Run directory; a stopped run there goes on.")],
     preset: Annotated[

@@ -69,6 +69,9 @@ class Method(ABC, Generic[Settings]):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]] = NoConfig
+    PRESETS: ClassVar[dict[str, Any]] = {}
+    """Settings by name: ``paper`` is what its paper says, ``authors`` what the code of its authors does, ``default``
+    (those of the class) what wins on validation."""
     decoding = "own"
     """How answers are found: the method's own way, or what was asked for instead."""
     answers_fixes: ClassVar[bool] = False

@@ -18,11 +18,10 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
-from tedtrajrec.methods.base import Choices, Method, Recovered
+from tedtrajrec.methods.base import Recovered
 from tedtrajrec.methods.learned import LearnedConfig, LearnedMethod
 from tedtrajrec.methods.second_stage import Preset, SecondStage
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.decoder import Decoded
 
 Floats = NDArray[np.float64]
 
@@ -113,14 +112,6 @@ class CellMethod(LearnedMethod[CellSettings, CellInputs], Generic[CellSettings])
         x, y = (place * self.config.cell_m + self._middle).numpy().T
         lon, lat = self.network.plane.to_lonlat(x, y)
         return self._calibrated(batch, self.second.recover(batch, lon, lat))
-
-    def best(self, batch: Batch, k: int) -> Choices:
-        """Return the position of :meth:`recover` alone: the matcher has no others."""
-        return Method.best(self, batch, k)
-
-    def decode(self, inputs: CellInputs, choices: int | None = None) -> Decoded:
-        """Raise an error: before the matcher there are places, and no positions (:meth:`recover`)."""
-        raise NotImplementedError(f"{self.name} has positions only where its places are matched")
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> CellInputs:
         """Return a batch as this method sees it."""

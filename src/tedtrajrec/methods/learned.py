@@ -144,8 +144,6 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
     """
 
     answers_fixes: ClassVar[bool] = True
-    PRESETS: ClassVar[dict[str, Any]] = {}
-    """Settings by name: ``paper`` is what its paper says, ``default`` (those of the class) what wins on validation."""
 
     def __init__(self, network: RoadNetwork, config: Settings | None = None) -> None:
         nn.Module.__init__(self)
@@ -186,10 +184,6 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
     @abstractmethod
     def loss(self, inputs: I) -> Losses:
         """Return the losses of a batch."""
-
-    @abstractmethod
-    def decode(self, inputs: I, choices: int | None = None) -> Decoded:
-        """Return the positions of a batch, one a step or so many choices."""
 
     @cached_property
     def finder(self) -> CandidateFinder:
@@ -242,14 +236,6 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
                         old.copy_(new)
             self._stale = False
         return self._roads
-
-    def recover(self, batch: Batch) -> Recovered:
-        """Return the position at every step."""
-        return self._calibrated(batch, Recovered(*self._played("decode", self.decode, batch)))
-
-    def best(self, batch: Batch, k: int) -> Choices:
-        """Return the k most likely segments of every step."""
-        return Choices(*self._played(("decode", k), partial(self.decode, choices=k), batch))
 
     def _calibrated(self, batch: Batch, answer: Recovered) -> Recovered:
         """Return the answer with probabilities as validation trips call for."""
@@ -317,3 +303,19 @@ class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):
         self.calibration = Calibration.restored(taught) if taught else None
         self._outdate()
         self.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})
+
+
+class DecodingMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
+    """A learned method that says positions itself, without a matcher behind it."""
+
+    @abstractmethod
+    def decode(self, inputs: I, choices: int | None = None) -> Decoded:
+        """Return the positions of a batch, one a step or so many choices."""
+
+    def recover(self, batch: Batch) -> Recovered:
+        """Return the position at every step."""
+        return self._calibrated(batch, Recovered(*self._played("decode", self.decode, batch)))
+
+    def best(self, batch: Batch, k: int) -> Choices:
+        """Return the k most likely segments of every step."""
+        return Choices(*self._played(("decode", k), partial(self.decode, choices=k), batch))

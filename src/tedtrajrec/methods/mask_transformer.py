@@ -34,7 +34,7 @@ from torch.nn import functional
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.clock import minute_of_day
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
+from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
 from tedtrajrec.methods.past.flow import HOURS, traffic_of
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.cells import cells_over
@@ -87,7 +87,7 @@ class Kept(NamedTuple):
     here: Tensor  # [B, n] whether the step itself is kept
 
 
-class MaskTransformer(LearnedMethod[MaskConfig, Inputs]):
+class MaskTransformer(DecodingMethod[MaskConfig, Inputs]):
     """All steps at once from a Transformer with mask tokens (PLMTrajRec-style, no pre-trained weights)."""
 
     name: ClassVar[str] = "mask_transformer"

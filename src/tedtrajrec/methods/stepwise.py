@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
-from tedtrajrec.methods.learned import BatchTensors, I, Inputs, LearnedMethod, Losses, Settings
+from tedtrajrec.methods.learned import BatchTensors, DecodingMethod, I, Inputs, Losses, Settings
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, Mask, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
@@ -21,7 +21,7 @@ from tedtrajrec.nn.segment_loss import segment_loss
 from tedtrajrec.nn.shortlist import Shortlist
 
 
-class StepwiseMethod(LearnedMethod[Settings, I], Generic[Settings, I]):
+class StepwiseMethod(DecodingMethod[Settings, I], Generic[Settings, I]):
     """A method whose next step hears of the last; subclasses encode the fixes and make the decoder.
 
     It sees a batch as :class:`Inputs`, or as tensors of which these are the first.

@@ -23,7 +23,7 @@ from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, rout
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
-from tedtrajrec.methods.learned import Inputs, LearnedConfig, LearnedMethod, Losses
+from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
 from tedtrajrec.methods.parallel_inputs import (
     MOVING,
     ParallelInputs,
@@ -106,7 +106,7 @@ class ParallelConfig(LearnedConfig):
             raise ValueError("unknown must be at least 0 and below 1")
 
 
-class TedTrajRecParallel(LearnedMethod[ParallelConfig, ParallelInputs]):
+class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     """All steps at once over what can be driven, as one chain with probabilities (ours)."""
 
     name: ClassVar[str] = "tedtrajrec_parallel"

@@ -30,7 +30,7 @@ from torch.nn import functional
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.base import Arrays
-from tedtrajrec.methods.learned import LearnedConfig, LearnedMethod, Losses
+from tedtrajrec.methods.learned import DecodingMethod, LearnedConfig, Losses
 from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
 from tedtrajrec.methods.past.planner import Planner
 from tedtrajrec.methods.past.visits import visits_of
@@ -90,7 +90,7 @@ class Matched(NamedTuple):
     choice: Tensor  # [B, m] int64, number of the candidate
 
 
-class Trmma(LearnedMethod[TrmmaConfig, TrmmaInputs]):
+class Trmma(DecodingMethod[TrmmaConfig, TrmmaInputs]):
     """The steps of each gap along one planned route between learned matches (TRMMA with MMA)."""
 
     name: ClassVar[str] = "trmma"

@@ -11,7 +11,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method, read_description
 from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.registry import load_method, make_method, method_class, saved_folder
+from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class, saved_folder
 from tedtrajrec.methods.shipped import network_of
 from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.candidates import CandidateFinder
@@ -32,7 +32,7 @@ from tedtrajrec.trips.table import Trips
 
 Decode = Literal["feasible", "greedy"]
 
-UNTRAINED_METHODS = ("route_hmm", "linear_hmm")
+UNTRAINED_METHODS = tuple(name for name, entry in METHODS.items() if entry.needs.of_map_alone)
 UNTRAINED = (
     "No model: {method} drives the shortest ways between the fixes at the speeds of the map. A model trained on past "
     "trips of the city also knows which streets they take and how fast, and says how sure it is of every step "

@@ -12,7 +12,7 @@ import numpy as np
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.feasible import Feasible
-from tedtrajrec.methods.registry import describe_methods
+from tedtrajrec.methods.registry import describe_method
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.server.network_map import NetworkMap
@@ -78,7 +78,7 @@ def load_served(settings: ServerSettings) -> Served:
     if _BESIDE not in methods:
         methods[_BESIDE] = ServedMethod(
             _BESIDE,
-            describe_methods()[_BESIDE],
+            describe_method(_BESIDE),
             lambda decode: Recoverer.from_network(
                 recoverer.network,
                 method=_BESIDE,
@@ -121,7 +121,7 @@ def _load_first(settings: ServerSettings) -> ServedMethod:
 
     recoverer = load(settings.decode)
     method = recoverer.method.method if isinstance(recoverer.method, Feasible) else recoverer.method
-    description = describe_methods().get(method.name, "")
+    description = describe_method(method.name)
     served = ServedMethod(method.name, description, load, settings.decode)
     served._loaded[settings.decode] = recoverer  # noqa: SLF001  (made here)
     return served

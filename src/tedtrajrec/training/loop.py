@@ -45,6 +45,8 @@ class Fitted:
     seconds: float  # of this call
 
     def __str__(self) -> str:
+        if self.finished and not self.epochs:
+            return f"learned from past trips in {self.seconds:.0f} s; there is nothing to train"
         state = "finished" if self.finished else "stopped in time, to be gone on with"
         return (
             f"{self.epochs} epochs in {self.seconds:.0f} s, {state}; best validation accuracy "

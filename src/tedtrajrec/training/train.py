@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import torch
 
 from tedtrajrec.config import load_config
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.errors import ConfigError
+from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.registry import method_class
+from tedtrajrec.methods.registry import METHODS, Needs, method_class
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.loop import Fitted, fit, validation_batches
@@ -36,10 +39,12 @@ def train_method(
 ) -> Fitted:
     """Train a method and calibrate its probabilities on validation trips; the same call goes on with a stopped run.
 
+    A method that learns from past trips without training does so, and is then saved as a run like any other.
+
     Parameters
     ----------
     name
-        A learned method of the registry.
+        A method of the registry that learns.
     dataset
         A prepared dataset or its folder.
     run
@@ -54,8 +59,8 @@ def train_method(
         As for :func:`fit`.
     """
     cls = method_class(name)
-    if not issubclass(cls, LearnedMethod):
-        raise ConfigError(f"{name} learns from a dataset when it is evaluated; there is nothing to train.")
+    if METHODS[name].needs is Needs.NOTHING:
+        raise ConfigError(f"{name} learns nothing, so that there is nothing to train: give its name in place of a run.")
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset '{preset}'. Known: {', '.join(PRESETS)}.")
     if preset == "authors" and preset not in cls.PRESETS:
@@ -64,9 +69,11 @@ def train_method(
     model, train = _split(overrides)
     settings = load_config(TrainConfig, None, train, base=PRESETS[preset])
     torch.manual_seed(settings.seed)
-    method: LearnedMethod[Any, Any] = cls(
-        prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset))
-    )
+    method = cls(prepared.network, load_config(cls.Config, None, model, base=cls.PRESETS.get(preset)))
+    if not isinstance(method, LearnedMethod):
+        if start is not None:
+            raise ConfigError(f"{name} has no weights, so that it cannot start from those of {start}.")
+        return _learn(method, few_trips(prepared, settings), run, settings)
     if start is not None:
         start_from(method, start)
     prepared = few_trips(prepared, settings)
@@ -79,6 +86,17 @@ def train_method(
     if fitted.finished:
         calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
+
+
+def _learn(method: Method[Any], dataset: Dataset, run: str | Path, settings: TrainConfig) -> Fitted:
+    """Have a method without weights learn from the training trips, and write it as a run."""
+    started = time.monotonic()
+    if len(dataset.split("train")) == 0:
+        raise InputError("the dataset has no training trips", file=dataset.path)
+    method.precompute(dataset)
+    method.save(run)
+    write_profile(run, dataset, settings.keep, settings.rule)
+    return Fitted(epochs=0, best_epoch=0, best_accuracy=math.nan, finished=True, seconds=time.monotonic() - started)
 
 
 @contextlib.contextmanager
