@@ -2,10 +2,14 @@
 
 Both keep the k best ways to each candidate of a step, and both give the same paths, bit for bit: sums are taken in the
 same order, and ties are broken in the same way, by the lowest candidate and then by the better way to it, at the last
-step first.
+step first. So does the kernel that finds the one best path on CUDA devices (:mod:`tedtrajrec.nn.chain_cuda`).
 """
 
 from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -20,6 +24,20 @@ TRIPS_PER_PART = 64
 NOTHING = -torch.inf
 
 
+def kernels_for(scores: Tensor) -> ModuleType | None:
+    """Return the kernels of :mod:`tedtrajrec.nn.chain_cuda` where they can do with such scores [..., C], else None."""
+    kernels = _kernels() if scores.is_cuda and scores.dtype == torch.float32 else None
+    return kernels if kernels is not None and scores.shape[-1] <= kernels.MOST else None
+
+
+@functools.cache
+def _kernels() -> ModuleType | None:
+    try:
+        return importlib.import_module("tedtrajrec.nn.chain_cuda")
+    except ImportError:  # Triton comes with CUDA builds of torch, but not with all of them
+        return None
+
+
 def best_paths(unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths of each trip [B, k, n] and their scores in falling order [B, k].
 
@@ -32,6 +50,10 @@ def best_paths(unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor, k: int)
     k
         How many paths.
     """
+    kernels = kernels_for(unary) if k == 1 else None
+    if kernels is not None:
+        path, score = kernels.best_path(unary.detach(), pair.detach(), which, mask)
+        return path[:, None], score[:, None]
     search = by_kernel if unary.device.type == "cpu" else by_tensors
     return search(unary.detach(), pair.detach(), which, mask, k)
 

@@ -23,7 +23,8 @@ choice but a forbidden transition still has its score to the precision of float3
 The gradient of log Z is the marginal probability of each candidate, and for a matrix the expected number of times that
 each of its transitions is taken. It is found by the backward pass, so that [n, B, C] is stored and not [n, B, C, C].
 
-All loops are fixed, and nothing waits for the device: everything here can be recorded as a CUDA graph.
+All loops are fixed, and nothing waits for the device: everything here can be recorded as a CUDA graph. On CUDA devices
+with Triton, kernels of their own do the same (:mod:`tedtrajrec.nn.chain_cuda`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tedtrajrec.nn.best_paths import best_paths
+from tedtrajrec.nn.best_paths import best_paths, kernels_for
 
 NO = -(2.0**20)
 """The score of a candidate that does not exist: a power of two, which bfloat16 holds exactly too."""
@@ -109,6 +110,10 @@ def path_score(chain: Chain, path: Tensor) -> Tensor:
 def marginals(chain: Chain) -> Tensor:
     """Return the probability of each candidate of each step [B, n, C], 0 at padding, without gradients."""
     chain = _at_least_float32(chain)
+    kernels = kernels_for(chain.unary)
+    if kernels is not None:
+        probability: Tensor = kernels.marginals(*chain, REACH)
+        return probability
     with _full_precision(chain.unary.device):
         steps = _prepare(chain, chain.unary[:, None])
         ahead = _sweep_forward(steps)
@@ -246,7 +251,11 @@ def _sweep_backward(steps: _Steps) -> tuple[Tensor, Tensor]:
 
 def _totals(chain: Chain, unary: Tensor) -> Tensor:
     """Return log Z [B, K] in float64 for several sets of unary scores [B, K, n, C], with gradients."""
-    total: Tensor = _LogPartition.apply(unary, chain.pair, chain.which, chain.mask)  # type: ignore[no-untyped-call]
+    kernels, parts = kernels_for(unary), (unary, chain.pair, chain.which, chain.mask)
+    if kernels is not None:
+        total: Tensor = kernels.totals(*parts, REACH)
+    else:
+        total = _LogPartition.apply(*parts)  # type: ignore[no-untyped-call]
     return total
 
 
