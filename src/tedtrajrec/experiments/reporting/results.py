@@ -1,0 +1,133 @@
+"""Rows of one method over its seeds, and their trips."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tedtrajrec.errors import InputError
+from tedtrajrec.experiments.reporting.paper import METRICS, Metric, label_of, order_of
+from tedtrajrec.experiments.reporting.rows import Row, Slot
+from tedtrajrec.experiments.trips import load_trips
+
+Floats = NDArray[np.float64]
+
+
+class Spread(NamedTuple):
+    """A metric over seeds."""
+
+    mean: float
+    deviation: float  # standard deviation over seeds; NaN for one
+    n: int
+
+
+class TripMetrics(NamedTuple):
+    """The paper's metrics of each trip."""
+
+    traj_id: NDArray[np.str_]  # [n]
+    values: Floats  # [n, 6], in the order of METRICS
+
+    def minus(self, other: TripMetrics, metric: Metric) -> Floats | None:
+        """Return the differences in one metric [n], or None where the trips are not the same."""
+        if not np.array_equal(self.traj_id, other.traj_id):
+            return None
+        k = METRICS.index(metric)
+        difference: Floats = self.values[:, k] - other.values[:, k]
+        return difference
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A method in one of its variants on one dataset at one keep ratio, with all seeds."""
+
+    method: str
+    variant: str
+    dataset: str
+    keep: str
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that count: the finished ones or, where there is none, all."""
+        found = tuple(slot.row for slot in self.slots if slot.row is not None)
+        return tuple(row for row in found if row.finished) or found
+
+    @property
+    def final(self) -> bool:
+        """Whether there is a finished row."""
+        return bool(self.rows) and self.rows[0].finished
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return f"{label_of(self.method)}, {self.variant}" if self.variant else label_of(self.method)
+
+    @property
+    def state(self) -> str:
+        """What a reader must know beside the name: that it is unfinished and how far it came."""
+        if not self.rows:
+            return "not computed"
+        return "" if self.final else f"unfinished: {', '.join(dict.fromkeys(row.epochs for row in self.rows))}"
+
+    @property
+    def seeds(self) -> str:
+        """The number of seeds that count, and of how many."""
+        return str(len(self.rows)) if len(self.rows) == len(self.slots) else f"{len(self.rows)} of {len(self.slots)}"
+
+    def metric(self, name: str, draw: str = "test") -> Spread | None:
+        """Return a metric over seeds, or None where no row has it."""
+        return spread(value for row in self.rows if (value := row.metric(name, draw)) is not None)
+
+    @property
+    def draws(self) -> set[str]:
+        """Names of the draws of test trips that the rows were evaluated on."""
+        return {str(row.content.get("draws", {}).get("test")) for row in self.rows}
+
+    @cached_property
+    def trips(self) -> TripMetrics | None:
+        """The metrics of each trip, the mean over seeds; None where not all rows have kept their trips."""
+        files = [row.path.parent / "trips" / f"{row.path.stem}.npz" for row in self.rows]
+        if not files or not all(file.exists() for file in files):
+            return None
+        trips = [load_trips(file) for file in files]
+        for file, one in zip(files, trips, strict=True):
+            if not np.array_equal(one.traj_id, trips[0].traj_id):
+                raise InputError(f"its trips are not those of {files[0].name}", file=file, remedy="Run the cell again.")
+        values = [np.column_stack([getattr(one, metric.name) for metric in METRICS]) for one in trips]
+        return TripMetrics(trips[0].traj_id, np.mean(values, axis=0, dtype=np.float64))
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Return mean and standard deviation of some values, or None for none."""
+    found = np.fromiter(values, np.float64)
+    if not len(found):
+        return None
+    return Spread(float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else math.nan, len(found))
+
+
+def results_of(slots: Iterable[Slot]) -> list[Result]:
+    """Gather slots of the same method, variant, dataset and keep ratio; methods in the paper's order."""
+    groups: dict[tuple[str, ...], list[Slot]] = {}
+    for slot in slots:
+        cell = slot.cell
+        groups.setdefault((cell.method, cell.variant, cell.dataset, cell.keep), []).append(slot)
+    found = [Result(*key, slots=tuple(group)) for key, group in groups.items()]
+    return sorted(found, key=lambda result: order_of(result.method))
+
+
+def number(value: float, digits: int, *, sign: bool = False) -> str:
+    """Return a number as tables have it: shares without the 0 before the point, metres with thousands."""
+    text = f"{value:{'+' if sign else ''},.{digits}f}"
+    return text.replace("0.", ".", 1) if digits and abs(value) < 1 and "0." in text[:2] else text
+
+
+def number_with_spread(value: Spread, digits: int) -> str:
+    """Return a mean and, where there are several seeds, their standard deviation."""
+    text = number(value.mean, digits)
+    return text if math.isnan(value.deviation) else f"{text} ± {number(value.deviation, digits)}"
