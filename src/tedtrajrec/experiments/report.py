@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tedtrajrec.data.dataset import SPLITS, Dataset
+from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import OutputError
 from tedtrajrec.experiments.plan import read_plan
 from tedtrajrec.experiments.reporting import appendix, studies
+from tedtrajrec.experiments.reporting.efficiency import efficiency_section
 from tedtrajrec.experiments.reporting.html import html_text
 from tedtrajrec.experiments.reporting.markdown import markdown_text
 from tedtrajrec.experiments.reporting.page import Report, Section
@@ -71,8 +72,8 @@ def make_report(
         ),
     ]
     intro = (
-        f"{appendix.counted(places)} Means over test trips, then over seeds, ± the standard deviation over seeds. Every "
-        "number names the row that it was computed from."
+        f"{appendix.counted(places)} Means over test trips, then over seeds, ± the standard deviation over seeds. "
+        "Every number names the row that it was computed from."
     )
     report = Report(title, intro, tuple(sections), found.rows)
     with replacing(folder / "report.md") as path:
@@ -91,7 +92,7 @@ def _sections(places: Sequence[Slot], facts: Mapping[str, Facts], folder: Path) 
     sections = [performance_section(performance, facts)]
     if "robustness" in groups:
         sections.append(studies.robustness_section(groups["robustness"], performance, facts, folder))
-    sections.append(studies.efficiency_section(groups.get("efficiency", performance), facts, folder))
+    sections.append(efficiency_section(groups.get("efficiency", performance), facts, folder))
     if "ablation" in groups:
         sections.append(studies.ablation_section(groups["ablation"], facts, folder))
     if "sensitivity" in groups:
@@ -117,5 +118,5 @@ def _other_cells(groups: Mapping[str, Sequence[Slot]], facts: Mapping[str, Facts
 
 def _facts(dataset: Dataset) -> Facts:
     info = dataset.info
-    trips = {split: info.splits[split].trips for split in SPLITS if split in info.splits}
+    trips = {split: size.trips for split, size in info.splits.items()}
     return Facts(info.step_s, dataset.network.n_segments, info.time_zone, info.source, trips)

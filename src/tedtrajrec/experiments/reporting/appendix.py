@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tedtrajrec.data.dataset import SPLITS
 from tedtrajrec.errors import InputError
 from tedtrajrec.experiments.hmm_interval import Row as IntervalRow
 from tedtrajrec.experiments.hmm_interval_plot import plot_rows
@@ -23,7 +24,7 @@ from tedtrajrec.experiments.reporting.tables import plain_table
 from tedtrajrec.files import existing_file, replacing
 
 PICTURE = "picture"
-"""Kind of a row that hands in a picture: ``file`` (PNG, beside the row), ``title`` of its section, ``caption``, ``alt``."""
+"""Kind of a row that hands in a picture: ``file`` (a PNG beside it), ``title`` of its chapter, ``caption``, ``alt``."""
 
 _NAMES = ("dataset", "keep", "method", "variant", "seed")  # what a row is of, not what was measured
 
@@ -33,13 +34,13 @@ def datasets_section(slots: Sequence[Slot], facts: Mapping[str, Facts]) -> Secti
     parts: list[Part] = []
     if facts:
         lines = [
-            (name, f"{one.step_s}", f"{one.segments:,}", *(f"{one.trips.get(s, 0):,}" for s in ("train", "valid", "test")), one.source)
+            (name, *_counts(one.step_s, one.segments, *(one.trips.get(split, 0) for split in SPLITS)), one.source)
             for name, one in facts.items()
-        ]  # fmt: skip
+        ]
         lines += [
-            (f"{one.label} of the paper", f"{one.step_s}", f"{one.segments:,}", f"{one.train:,}", f"{one.valid:,}", f"{one.test:,}", one.area)
+            (f"{one.label} of the paper", *_counts(one.step_s, one.segments, one.train, one.valid, one.test), one.area)
             for one in DATASETS.values()
-        ]  # fmt: skip
+        ]
         columns = ("dataset", "step, s", "segments", "training trips", "validation", "test", "source or area")
         parts.append(plain_table("Datasets, and those of the paper.", columns, lines))
     seen: dict[tuple[str, str, str], list[Row]] = {}
@@ -56,20 +57,24 @@ def datasets_section(slots: Sequence[Slot], facts: Mapping[str, Facts]) -> Secti
             for v, form in zip(values, ("{:,.0f}", "{:,.0f}", "{:.1f}", "{:.1%}"), strict=True)
         ]
         lines_of_draws.append((dataset, keep, name, *(Value(text, rows=(rows[0],)) for text in texts), str(len(rows))))
-    columns = ("dataset", "keep", "draw", "trips", "steps", "fixes a trip", "share of steps", "rows")
+    given = ("dataset", "keep", "draw", "trips", "steps", "fixes a trip", "share of steps", "rows")
     note = (
-        "keep is the nominal share of inner steps; ends are always kept, so that short trips keep more. A draw is named "
-        "by the hash of its trips, fixes, truth and observed steps: rows of other draws are not comparable."
+        "keep is the nominal share of inner steps; ends are always kept, so that short trips keep more. A draw is "
+        "named by the hash of its trips, fixes, truth and observed steps: rows of other draws are not comparable."
     )
-    parts.append(plain_table("What methods were given on test trips.", columns, lines_of_draws, note))
+    parts.append(plain_table("What methods were given on test trips.", given, lines_of_draws, note))
     return Section("Datasets", parts)
+
+
+def _counts(*values: int) -> list[str]:
+    return [f"{value:,}" for value in values]
 
 
 # ---------------------------------------------------------------------- rows of other kinds
 
 
 def other_sections(results: Results, folder: Path) -> list[Section]:
-    """Return sections of rows that are no cells: handed-in pictures, matching by interval, and tables of what they hold."""
+    """Return sections of rows that are no cells: pictures, matching by interval, and tables of what others hold."""
     sections: dict[str, list[Part]] = {}
     kinds: dict[str, list[Row]] = {}
     for row in results.others:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from tedtrajrec.data.sampling import keep_share
 from tedtrajrec.experiments.reporting.page import Picture
-from tedtrajrec.experiments.reporting.paper import METRICS, Metric, label_of
+from tedtrajrec.experiments.reporting.paper import METRICS, Metric, label_of, order_of
 from tedtrajrec.experiments.reporting.results import Result, Spread
 from tedtrajrec.network.plot import DPI, INK, PAPER, save_figure
 
@@ -37,15 +38,15 @@ def robustness_figure(folder: Path, name: str, results: Sequence[Result], captio
     """Draw the six metrics over the keep ratio, a line for each method."""
     figure, spaces = _figure(3, 2)
     methods = list(dict.fromkeys(result.method for result in results))
-    keeps = sorted({share(result.keep) for result in results}, reverse=True)
+    keeps = sorted({float(keep_share(result.keep)) for result in results}, reverse=True)
     for axes, metric in zip(spaces, METRICS, strict=True):
-        for k, method in enumerate(methods):
+        for method in methods:
             points = [
-                (share(one.keep), value)
+                (float(keep_share(one.keep)), value)
                 for one in results
                 if one.method == method and (value := one.metric(metric.name)) is not None
             ]
-            _line(axes, points, k, label_of(method))
+            _line(axes, points, order_of(method), label_of(method))
         axes.set_xscale("log", base=2)
         axes.invert_xaxis()
         _ticks(axes, keeps, [f"1/{round(1 / keep)}" for keep in keeps])
@@ -64,10 +65,13 @@ def cost_figure(
     methods = list(dict.fromkeys(name for points in costs.values() for name, _, _ in points))
     for axes, (cost, points) in zip(spaces, costs.items(), strict=True):
         for method, x, accuracy in points:
-            k = methods.index(method)
-            _line(axes, [(x, accuracy)], k, label_of(method))
+            _line(axes, [(x, accuracy)], order_of(method), label_of(method))
         axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        values = [x for _, x, _ in points]
+        axes.set_xlim(min(values) / 1.6, max(values) * 1.6)  # wide enough for a tick at 1, 2 or 5
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(cost)
         axes.set_ylabel("accuracy")
     _legend(figure, spaces[0])
@@ -142,6 +146,9 @@ def training_figure(folder: Path, name: str, results: Sequence[Result], caption:
         axes.set_xlabel("epoch")
         axes.set_title(title, loc="left", fontsize=10)
     spaces[1].set_yscale("log")
+    spaces[1].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    spaces[1].yaxis.set_major_formatter(FuncFormatter(_plain))
+    spaces[1].yaxis.set_minor_formatter(NullFormatter())
     _legend(figure, spaces[0])
     alt = f"Validation accuracy and training loss over epochs of {_listed(result.label for result in results)}."
     return _save(figure, folder, name, caption, alt)
@@ -168,7 +175,8 @@ def learning_figure(
 def coverage_figure(folder: Path, name: str, results: Sequence[Result], caption: str) -> Picture:
     """Draw the accuracy of the most confident steps over their share."""
     figure, (axes,) = _figure(1, 1, width=6.5)
-    for k, result in enumerate(results):
+    for result in results:
+        k = order_of(result.method)
         points = [
             (share, value) for share in (50, 80, 95) if (value := result.metric(f"accuracy_at_{share}")) is not None
         ]
@@ -178,12 +186,6 @@ def coverage_figure(folder: Path, name: str, results: Sequence[Result], caption:
     axes.legend(frameon=False, fontsize=8)
     alt = f"Accuracy of the most confident 50, 80 and 95 % of steps of {_listed(one.label for one in results)}."
     return _save(figure, folder, name, caption, alt)
-
-
-def share(keep: str) -> float:
-    """Return a keep ratio such as 1/8 as a number."""
-    top, _, bottom = keep.partition("/")
-    return float(top) / float(bottom or 1)
 
 
 def _standard_error(variant: Result, whole: Result, metric: Metric) -> float:
@@ -212,18 +214,23 @@ def _figure(
 
 def _line(axes: Axes, points: Iterable[Point], k: int, label: str, *, style: str = "-") -> None:
     ordered = sorted(points)
+    deviations = [np.nan_to_num(value.deviation) for _, value in ordered]
     axes.errorbar(
-        [x for x, _ in ordered], [value.mean for _, value in ordered], yerr=[np.nan_to_num(v.deviation) for _, v in ordered],
-        color=_COLOURS[k % len(_COLOURS)], marker=_MARKERS[k % len(_MARKERS)], linestyle=style, linewidth=1.6,
-        markersize=5, capsize=3, label=label,
+        [x for x, _ in ordered], [value.mean for _, value in ordered], yerr=deviations,
+        color=_COLOURS[k % len(_COLOURS)], marker=_MARKERS[(k + k // len(_COLOURS)) % len(_MARKERS)],
+        linestyle=style, linewidth=1.6, markersize=5, capsize=3, label=label,
     )  # fmt: skip
 
 
-def _ticks(axes: Axes, places: Sequence[float] | np.ndarray, labels: Sequence[str]) -> None:  # type: ignore[type-arg]
+def _ticks(axes: Axes, places: Iterable[float], labels: Sequence[str]) -> None:
     named = dict(zip(map(float, places), labels, strict=True))
     axes.xaxis.set_major_locator(FixedLocator(list(named)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: named.get(float(x), "")))
+
+
+def _plain(value: float, _: int | None = None) -> str:
+    return f"{value:g}"
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

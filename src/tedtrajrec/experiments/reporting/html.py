@@ -22,7 +22,8 @@ nav ol { columns: 2; padding-left: 1.4rem; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding-bottom: .4rem; font-weight: 600; }
 th, td { padding: .2rem .7rem; text-align: right; white-space: nowrap; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; white-space: normal; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 11rem; }
+.rows th:first-child { min-width: 0; }
 thead th { border-bottom: 2px solid var(--ink); }
 tbody { border-bottom: 1px solid var(--line); }
 tbody th { font-weight: 400; } tbody th[scope=rowgroup] { font-weight: 600; padding-top: .5rem; }
@@ -136,8 +137,9 @@ def _rows(rows: tuple[Row, ...]) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     return (
         '<section id="rows">\n<h2>Rows</h2>\n<p>Every number above leads to the row that it was computed from, or to '
-        'the first of several; pointing at it names all of them.</p>\n<div class="table rows" tabindex="0" role="group" '
-        f'aria-label="Rows"><table><caption>Rows by number</caption><thead><tr>{head}</tr></thead><tbody>\n'
+        "the first of several; pointing at it names all of them.</p>\n"
+        '<div class="table rows" tabindex="0" role="group" aria-label="Rows"><table>'
+        f"<caption>Rows by number</caption><thead><tr>{head}</tr></thead><tbody>\n"
         + "\n".join(lines)
         + "</tbody></table></div>\n</section>"
     )

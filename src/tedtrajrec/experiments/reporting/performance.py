@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
+from tedtrajrec.data.sampling import keep_share
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
-from tedtrajrec.experiments.reporting.paper import DATASETS, METRICS, TABLE, label_of
-from tedtrajrec.experiments.reporting.results import Result, number, results_of
+from tedtrajrec.experiments.reporting.paper import DATASETS, METRICS, TABLE, Metric, label_of
+from tedtrajrec.experiments.reporting.results import Floats, Result, number, results_of
 from tedtrajrec.experiments.reporting.rows import Slot
 from tedtrajrec.experiments.reporting.tables import gain, margins_table, results_table
 
@@ -53,11 +54,12 @@ def performance_section(slots: Sequence[Slot], facts: Mapping[str, Facts]) -> Se
     return Section("Performance", parts) if parts else None
 
 
-def by_place(slots: Iterable[Slot]) -> dict[tuple[str, str], list[Result]]:
-    """Return results by dataset and keep ratio."""
-    found: dict[tuple[str, str], list[Result]] = {}
-    for slot in slots:
-        found.setdefault((slot.cell.dataset, slot.cell.keep), [])
+def by_place(slots: Sequence[Slot]) -> dict[tuple[str, str], list[Result]]:
+    """Return results by dataset, in the order of the slots, and keep ratio, the denser one first."""
+    places = dict.fromkeys((slot.cell.dataset, slot.cell.keep) for slot in slots)
+    datasets = list(dict.fromkeys(dataset for dataset, _ in places))
+    ordered = sorted(places, key=lambda place: (datasets.index(place[0]), -keep_share(place[1])))
+    found: dict[tuple[str, str], list[Result]] = {place: [] for place in ordered}
     for result in results_of(slots):
         found[result.dataset, result.keep].append(result)
     return found
@@ -100,37 +102,37 @@ def paper_table(dataset: str, keep: str, results: Sequence[Result]) -> Table | N
     if len(both) < 2:
         return None
     chosen = [(k, metric) for k, metric in enumerate(METRICS) if metric.name in ("accuracy", "f1", "mae_m")]
-    columns, cells, notes = [""], {method: list[Value]() for method in both}, []
-    gains: list[Value] = []
+    cells = {method: list[Value]() for method in both}
+    columns, notes, gains = [""], list[str](), list[Value]()
     for k, metric in chosen:
-        columns += [f"{metric.label}: paper", "ours", "rank: paper", "ours"]
-        theirs = np.array([published[method][k] for method in both])
+        columns += [f"{metric.label}: paper", "ours"]
         means = [own[method].metric(metric.name) for method in both]
+        theirs = np.array([published[method][k] for method in both])
         ours = np.array([np.nan if mean is None else mean.mean for mean in means])
-        sign = -1 if metric.higher else 1
-        ranks = [stats.rankdata(sign * value, method="min", nan_policy="omit") for value in (theirs, ours)]
-        for i, method in enumerate(both):
-            values = number(theirs[i], metric.digits), number(ours[i], metric.digits)
-            cells[method] += [Value(values[0]), Value(values[1], rows=own[method].rows)]
-            cells[method] += [Value(f"{rank[i]:.0f}") for rank in ranks]
+        for value, rows in ((theirs, False), (ours, True)):
+            rank = stats.rankdata(-value if metric.higher else value, method="min", nan_policy="omit")
+            for i, method in enumerate(both):
+                text = f"{number(float(value[i]), metric.digits)} ({rank[i]:.0f})"
+                cells[method].append(Value(text, rows=own[method].rows if rows else ()))
+            gains.append(Value(_gain(both, value, metric)))
         if len(both) > 2:
             notes.append(f"{metric.label} {number(float(stats.spearmanr(theirs, ours)[0]), 2)}")
-        for value in (theirs, ours):
-            gains.append(Value(_gain(both, value, higher=metric.higher, k=k)))
-        gains += [Value(), Value()]
     blocks = [Block(tuple(Line(label_of(method), tuple(cells[method])) for method in both))]
     if any(value.text for value in gains):
         blocks.append(Block((Line("TedTrajRec over the best of these", tuple(gains), summary=True),)))
     said = (f"Rank correlation (Spearman) of ours with the paper's: {', '.join(notes)}.",) if notes else ()
     return Table(
-        f"Order of methods, {dataset} at keep {keep}: the paper's and ours.", tuple(columns), tuple(blocks), said
+        f"Order of methods, {dataset} at keep {keep}: the paper's and ours, ranks in brackets.",
+        tuple(columns),
+        tuple(blocks),
+        said,
     )
 
 
-def _gain(methods: Sequence[str], values: np.ndarray, *, higher: bool, k: int) -> str:  # type: ignore[type-arg]
+def _gain(methods: Sequence[str], values: Floats, metric: Metric) -> str:
     if "tedtrajrec" not in methods:
         return ""
     at = methods.index("tedtrajrec")
     others = np.delete(values, at)
-    best = np.nanmax(others) if higher else np.nanmin(others)
-    return f"{gain(float(values[at]), float(best), METRICS[k]):+.1f} %"
+    best = np.nanmax(others) if metric.higher else np.nanmin(others)
+    return f"{gain(float(values[at]), float(best), metric):+.1f} %"

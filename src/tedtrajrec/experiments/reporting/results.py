@@ -113,18 +113,18 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 def results_of(slots: Iterable[Slot]) -> list[Result]:
     """Gather slots of the same method, variant, dataset and keep ratio; methods in the paper's order."""
-    groups: dict[tuple[str, ...], list[Slot]] = {}
+    groups: dict[tuple[str, str, str, str], list[Slot]] = {}
     for slot in slots:
         cell = slot.cell
         groups.setdefault((cell.method, cell.variant, cell.dataset, cell.keep), []).append(slot)
-    found = [Result(*key, slots=tuple(group)) for key, group in groups.items()]
+    found = [Result(*key, tuple(group)) for key, group in groups.items()]
     return sorted(found, key=lambda result: order_of(result.method))
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
     """Return a number as tables have it: shares without the 0 before the point, metres with thousands."""
     text = f"{value:{'+' if sign else ''},.{digits}f}"
-    return text.replace("0.", ".", 1) if digits and abs(value) < 1 and "0." in text[:2] else text
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def number_with_spread(value: Spread, digits: int) -> str:

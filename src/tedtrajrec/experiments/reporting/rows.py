@@ -119,7 +119,7 @@ def read_results(results: Path | Sequence[Path]) -> Results:
             continue
         cell = _cell(path, content) if "kind" not in content and "experiment" not in content else None
         found.setdefault(path if cell is None else cell, []).append(Row(0, path, file, content, cell))
-    cells, others, replaced = [], [], []
+    cells, others, replaced = list[Row](), list[Row](), list[str]()
     for number, candidates in enumerate(found.values(), 1):
         *worse, chosen = sorted(candidates, key=lambda row: (row.finished, str(row.content.get("date", ""))))
         replaced += [row.file for row in worse]

@@ -58,14 +58,14 @@ def sign_flip_test(difference: Floats, *, flips: int = FLIPS, seed: int = SEED) 
 
 def _all_signs(n: int) -> Iterator[Floats]:
     number = np.arange(2**n)
-    yield 2.0 * ((number[:, None] >> np.arange(n)) & 1) - 1.0
+    yield (2 * ((number[:, None] >> np.arange(n)) & 1) - 1).astype(np.float64)
 
 
 def _drawn_signs(n: int, flips: int, seed: int) -> Iterator[Floats]:
     rng = np.random.default_rng(seed)
     size = max(1, _AT_ONCE // max(n, 1))
     for first in range(0, flips, size):
-        yield 2.0 * rng.integers(0, 2, (min(size, flips - first), n), dtype=np.int8) - 1.0
+        yield (2 * rng.integers(0, 2, (min(size, flips - first), n), dtype=np.int8) - 1).astype(np.float64)
 
 
 def bootstrap_interval(

@@ -1,21 +1,21 @@
-"""The studies beside the main table: robustness, efficiency, ablations, sensitivity, transfer, training, confidence."""
+"""The studies beside the main table: robustness, ablations, sensitivity, transfer, training, confidence."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from tedtrajrec.data.sampling import keep_share
 from tedtrajrec.experiments.plan import Cell
 from tedtrajrec.experiments.reporting import figures
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
-from tedtrajrec.experiments.reporting.paper import METRICS, family_of, label_of
+from tedtrajrec.experiments.reporting.paper import label_of
 from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by_place, place
-from tedtrajrec.experiments.reporting.results import Result, Spread, number, number_with_spread, results_of, spread
-from tedtrajrec.experiments.reporting.rows import Row, Slot, setting
+from tedtrajrec.experiments.reporting.results import Result, Spread, number_with_spread, results_of
+from tedtrajrec.experiments.reporting.rows import Slot, setting
 from tedtrajrec.experiments.reporting.tables import marked, results_table
 
 TRANSFER = ("never there", "with a start", "from nothing")
@@ -39,7 +39,7 @@ def robustness_section(
     parts: list[Part] = []
     for dataset in dict.fromkeys(slot.cell.dataset for slot in slots):
         found = [result for result in results_of([*slots, *more]) if result.dataset == dataset]
-        found.sort(key=lambda result: -figures.share(result.keep))
+        found.sort(key=lambda result: -keep_share(result.keep))
         caption = f"Metrics over the share of steps kept, {dataset}; bars: standard deviation over seeds."
         if any(result.rows for result in found):
             caption = f"{caption} {beside_paper(dataset, facts)}"
@@ -52,98 +52,6 @@ def robustness_section(
 
 def _kind(cell: Cell) -> tuple[str, str, frozenset[str]]:
     return cell.method, cell.variant, frozenset(s for s in cell.settings if not s.startswith(_OF_THE_CELL))
-
-
-# ---------------------------------------------------------------------- efficiency
-
-
-def efficiency_section(slots: Sequence[Slot], facts: Mapping[str, Facts], folder: Path) -> Section | None:
-    """Return what methods cost with their accuracy beside it, for each dataset and keep ratio."""
-    parts: list[Part] = []
-    for (dataset, keep), found in by_place(slots).items():
-        results = [result for result in found if result.rows]
-        if not results:
-            continue
-        parts.append(
-            _costs_table(results, f"Efficiency, {place(dataset, keep, results)}. {beside_paper(dataset, facts)}")
-        )
-        kinds = {"time per trip, ms (in batches)": _trip_ms, "parameters, millions": _parameters}
-        costs = {
-            title: [
-                (one.method, value, accuracy)
-                for one in results
-                if (value := cost(one.rows[0])) and (accuracy := one.metric("accuracy"))
-            ]
-            for title, cost in kinds.items()
-        }
-        if all(costs.values()):
-            name = f"cost-{dataset}-{keep.replace('/', 'of')}"
-            caption = (
-                f"Accuracy against cost, {dataset} at keep {keep}; methods without weights have no point at the right."
-            )
-            parts.append(figures.cost_figure(folder, name, costs, caption))
-    return Section("Efficiency", parts) if parts else None
-
-
-def _costs_table(results: Sequence[Result], caption: str) -> Table:
-    extra = dict.fromkeys(key for one in results for row in one.rows for key in row.content.get("efficiency", {}))
-    shown = [metric for metric in METRICS if metric.name in ("f1", "accuracy", "rmse_m")]
-    costs = {
-        "parameters, millions": (_parameters, 2),
-        "peak memory, GiB": (lambda row: _per(row.content.get("training", {}).get("peak_mib"), 1024), 2),
-        "epoch, s": (_epoch_s, 1),
-        "training, min": (lambda row: _per(row.content.get("training", {}).get("seconds"), 60), 1),
-        "per trip, ms": (_trip_ms, 2),
-    }
-    blocks = []
-    for family, group in itertools.groupby(results, key=lambda one: family_of(one.method)):
-        lines = []
-        for one in group:
-            values = []
-            for cost, digits in costs.values():
-                found = spread(value for row in one.rows if (value := cost(row)) is not None)
-                values.append(Value() if found is None else Value(number(found.mean, digits), rows=one.rows))
-            values += [_extra(one, key) for key in extra]
-            for metric in shown:
-                mean = one.metric(metric.name)
-                values.append(
-                    Value() if mean is None else Value(number_with_spread(mean, metric.digits), rows=one.rows)
-                )
-            head = f"{one.label} ({one.state})" if one.state else one.label
-            lines.append(Line(head, tuple(values)))
-        blocks.append(Block(tuple(lines), family))
-    machines = dict.fromkeys(row.machine for one in results for row in one.rows)
-    notes = (
-        "Parameters are numbers of weights, not bytes. Peak memory is that of training on the GPU. An epoch is the "
-        "median of all but the first, validation included; where cells ran side by side, they slowed each other. Time "
-        "per trip is that of recovering the test trips in batches.",
-        f"Machines: {'; '.join(machines)}.",
-    )
-    columns = ("", *costs, *(key.replace("_", " ") for key in extra), *(metric.label for metric in shown))
-    return Table(caption, columns, tuple(blocks), notes)
-
-
-def _extra(result: Result, key: str) -> Value:
-    found = spread(float(v) for row in result.rows if (v := row.content.get("efficiency", {}).get(key)) is not None)
-    return Value() if found is None else Value(f"{found.mean:,.4g}", rows=result.rows)
-
-
-def _per(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
-
-
-def _parameters(row: Row) -> float | None:
-    return _per(row.content.get("method", {}).get("parameters") or None, 1e6)
-
-
-def _trip_ms(row: Row) -> float | None:
-    rate = row.metric("trips_per_s")
-    return 1000 / rate if rate else None
-
-
-def _epoch_s(row: Row) -> float | None:
-    seconds = [entry["seconds"] for entry in row.content.get("training", {}).get("history", []) if "seconds" in entry]
-    return median(seconds[1:] or seconds) if seconds else None
 
 
 # ---------------------------------------------------------------------- ablations and sensitivity
@@ -160,7 +68,7 @@ def _shared(slots: Sequence[Slot]) -> frozenset[str]:
     return frozenset(s for s in slots[0].cell.settings if not s.startswith(_OF_THE_CELL))
 
 
-_ABLATIONS = {
+_ABLATIONS: dict[str, Callable[[Mapping[str, str]], bool]] = {
     "Attention": lambda change: "model.attention" in change,
     "Road representation": lambda change: "model.rhythm" in change or change.get("model.gnn") == "none",
     "Graph neural network": lambda change: "model.gnn" in change,

@@ -19,8 +19,14 @@ MARGINS = tuple(metric for metric in METRICS if metric.name in ("accuracy", "f1"
 
 _MARKED = "Best in bold, second underlined; unfinished rows do not compete."
 _TESTED = (
-    f"{NOT_DISTINGUISHABLE} cannot be told from the best of its column (paired sign-flip test over trips, p ≥ {ALPHA:g} "
-    "after Holm's correction within the column)."
+    f"{NOT_DISTINGUISHABLE} cannot be told from the best of its column (paired sign-flip test over trips, "
+    f"p ≥ {ALPHA:g} after Holm's correction within the column)."
+)
+_IMPROVED = "Improvements are relative, over the best of the methods that have a finished row here."
+_MARGINS = (
+    "Margins are differences of means, with the sign by which more is better for every metric. ± combines the "
+    "standard deviations over seeds of both methods. Interval: paired bootstrap over trips; p: paired sign-flip test "
+    "over trips; both on each trip's mean over seeds, empty where trips were not kept."
 )
 
 
@@ -81,11 +87,12 @@ def results_table(
             head = f"{name(result)} ({result.state})" if result.state else name(result)
             lines.append(Line(head, (*values, Value(result.seeds, rows=result.rows))))
         groups.append(Block(tuple(lines), title))
+    gains = []
     if improvements:
         gains = [line for comparison in COMPARISONS if (line := _improvement(results, comparison, draw)) is not None]
         if gains:
             groups.append(Block(tuple(gains), "Improvement"))
-    notes = [_MARKED, *([_TESTED] if unclear else []), *_other_draws(results)]
+    notes = [_MARKED, *([_IMPROVED] if gains else []), *([_TESTED] if unclear else []), *_other_draws(results)]
     if draw == "test" and not unclear and len(results) > 1:
         notes.append("No paired test: the trips of these rows were not kept.")
     return Table(caption, ("", *(metric.label for metric in METRICS), "seeds"), tuple(groups), tuple(notes))
@@ -209,12 +216,7 @@ def margins_table(results: Sequence[Result], caption: str) -> Table | None:
         if lines:
             blocks.append(Block(tuple(lines), comparison.title))
     columns = ("", "over", "margin", "± over seeds", "95 % over trips", "p")
-    notes = (
-        "Margins are differences of means, with the sign by which more is better for every metric. ± combines the "
-        "standard deviations over seeds of both methods. Interval: paired bootstrap over trips; p: paired sign-flip "
-        "test over trips; both on each trip's mean over seeds, empty where trips were not kept.",
-    )
-    return Table(caption, columns, tuple(blocks), notes) if blocks else None
+    return Table(caption, columns, tuple(blocks), (_MARGINS,)) if blocks else None
 
 
 def _margin(own: Result, other: Result, metric: Metric) -> Line:

@@ -1,0 +1,106 @@
+"""What methods cost: parameters, memory and time, with their accuracy beside them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from tedtrajrec.experiments.reporting import figures
+from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
+from tedtrajrec.experiments.reporting.paper import METRICS, family_of
+from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by_place, place
+from tedtrajrec.experiments.reporting.results import Result, number, number_with_spread, spread
+from tedtrajrec.experiments.reporting.rows import Row, Slot
+
+
+def efficiency_section(slots: Sequence[Slot], facts: Mapping[str, Facts], folder: Path) -> Section | None:
+    """Return what methods cost with their accuracy beside it, for each dataset and keep ratio."""
+    parts: list[Part] = []
+    for (dataset, keep), found in by_place(slots).items():
+        results = [result for result in found if result.rows]
+        if not results:
+            continue
+        parts.append(
+            _costs_table(results, f"Efficiency, {place(dataset, keep, results)}. {beside_paper(dataset, facts)}")
+        )
+        kinds = {"time per trip, ms (in batches)": _trip_ms, "parameters, millions": _parameters}
+        costs = {
+            title: [
+                (one.method, value, accuracy)
+                for one in results
+                if (value := cost(one.rows[0])) and (accuracy := one.metric("accuracy"))
+            ]
+            for title, cost in kinds.items()
+        }
+        if all(costs.values()):
+            name = f"cost-{dataset}-{keep.replace('/', 'of')}"
+            caption = (
+                f"Accuracy against cost, {dataset} at keep {keep}; methods without weights have no point at the right."
+            )
+            parts.append(figures.cost_figure(folder, name, costs, caption))
+    return Section("Efficiency", parts) if parts else None
+
+
+_COSTS = (
+    "Parameters are numbers of weights, not bytes. Peak memory is that of training on the GPU. An epoch is the median "
+    "of all but the first, validation included; where cells ran side by side, they slowed each other. Time per trip is "
+    "that of recovering the test trips in batches."
+)
+
+
+def _costs_table(results: Sequence[Result], caption: str) -> Table:
+    extra = dict.fromkeys(key for one in results for row in one.rows for key in row.content.get("efficiency", {}))
+    shown = [metric for metric in METRICS if metric.name in ("f1", "accuracy", "rmse_m")]
+    costs: dict[str, tuple[Callable[[Row], float | None], int]] = {
+        "parameters, millions": (_parameters, 2),
+        "peak memory, GiB": (lambda row: _per(row.content.get("training", {}).get("peak_mib"), 1024), 2),
+        "epoch, s": (_epoch_s, 1),
+        "training, min": (lambda row: _per(row.content.get("training", {}).get("seconds"), 60), 1),
+        "per trip, ms": (_trip_ms, 2),
+    }
+    blocks = []
+    for family, group in itertools.groupby(results, key=lambda one: family_of(one.method)):
+        lines = []
+        for one in group:
+            values = []
+            for cost, digits in costs.values():
+                found = spread(value for row in one.rows if (value := cost(row)) is not None)
+                values.append(Value() if found is None else Value(number(found.mean, digits), rows=one.rows))
+            values += [_extra(one, key) for key in extra]
+            for metric in shown:
+                mean = one.metric(metric.name)
+                values.append(
+                    Value() if mean is None else Value(number_with_spread(mean, metric.digits), rows=one.rows)
+                )
+            head = f"{one.label} ({one.state})" if one.state else one.label
+            lines.append(Line(head, tuple(values)))
+        blocks.append(Block(tuple(lines), family))
+    machines = dict.fromkeys(row.machine for one in results for row in one.rows)
+    notes = (_COSTS, f"Machines: {'; '.join(machines)}.")
+    columns = ("", *costs, *(key.replace("_", " ") for key in extra), *(metric.label for metric in shown))
+    return Table(caption, columns, tuple(blocks), notes)
+
+
+def _extra(result: Result, key: str) -> Value:
+    found = spread(float(v) for row in result.rows if (v := row.content.get("efficiency", {}).get(key)) is not None)
+    return Value() if found is None else Value(f"{found.mean:,.4g}", rows=result.rows)
+
+
+def _per(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _parameters(row: Row) -> float | None:
+    return _per(row.content.get("method", {}).get("parameters") or None, 1e6)
+
+
+def _trip_ms(row: Row) -> float | None:
+    rate = row.metric("trips_per_s")
+    return 1000 / rate if rate else None
+
+
+def _epoch_s(row: Row) -> float | None:
+    seconds = [entry["seconds"] for entry in row.content.get("training", {}).get("history", []) if "seconds" in entry]
+    return median(seconds[1:] or seconds) if seconds else None
