@@ -21,9 +21,8 @@ def families(seed, n_families=4, size=9, longest=20):
     for family in range(n_families):
         route = (10 * family + rng.integers(0, 3, longest).cumsum()) % 60
         for _ in range(size):
-            first, last = sorted(rng.choice(longest + 1, 2, replace=False))
-            part = route[first:last].copy()
-            lost = rng.random(len(part)) < 0.35
+            part = route[rng.integers(0, 6) : longest - rng.integers(0, 6)].copy()
+            lost = rng.random(len(part)) < 0.25
             part[lost] = rng.integers(0, 60, lost.sum())
             trips.append(part.tolist())
     return [trips[i] for i in rng.permutation(len(trips))]
