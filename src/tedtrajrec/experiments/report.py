@@ -92,13 +92,13 @@ def _sections(places: Sequence[Slot], facts: Mapping[str, Facts], folder: Path) 
     sections = [performance_section(performance, facts)]
     if "robustness" in groups:
         sections.append(studies.robustness_section(groups["robustness"], performance, facts, folder))
-    sections.append(efficiency_section(groups.get("efficiency", performance), facts, folder))
+    sections.append(efficiency_section(groups.get("efficiency", performance), performance, facts, folder))
     if "ablation" in groups:
         sections.append(studies.ablation_section(groups["ablation"], facts, folder))
     if "sensitivity" in groups:
         sections.append(studies.sensitivity_section(groups["sensitivity"], facts, folder))
     if transfer:
-        sections.append(studies.transfer_section(transfer, performance, folder))
+        sections.append(studies.transfer_section(transfer, folder))
     sections.append(studies.confidence_section(performance, folder))
     sections.append(studies.training_section(performance, folder))
     rest = {group: found for group, found in groups.items() if group not in _OWN_CHAPTER}

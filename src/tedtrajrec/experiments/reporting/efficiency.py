@@ -11,34 +11,46 @@ from tedtrajrec.experiments.reporting import figures
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
 from tedtrajrec.experiments.reporting.paper import METRICS, family_of
 from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by_place, place
-from tedtrajrec.experiments.reporting.results import Result, number, number_with_spread, spread
+from tedtrajrec.experiments.reporting.results import Result, number, number_with_spread, results_of, spread
 from tedtrajrec.experiments.reporting.rows import Row, Slot
 
 
-def efficiency_section(slots: Sequence[Slot], facts: Mapping[str, Facts], folder: Path) -> Section | None:
-    """Return what methods cost with their accuracy beside it, for each dataset and keep ratio."""
+def efficiency_section(
+    slots: Sequence[Slot], performance: Sequence[Slot], facts: Mapping[str, Facts], folder: Path
+) -> Section | None:
+    """Return what methods cost, for each dataset and keep ratio, with their accuracy beside it.
+
+    Parameters
+    ----------
+    slots
+        Cells whose costs are shown; they may be trained for a few epochs only.
+    performance
+        Cells of the main table, of which the accuracies are.
+    facts
+        Of datasets by name, as far as they are known.
+    folder
+        Of the report.
+    """
     parts: list[Part] = []
+    trained = {(one.dataset, one.keep, one.method): one for one in results_of(performance) if not one.variant}
     for (dataset, keep), found in by_place(slots).items():
-        results = [result for result in found if result.rows]
+        results = {one: trained.get((dataset, keep, one.method)) for one in found if one.rows}
         if not results:
             continue
-        parts.append(
-            _costs_table(results, f"Efficiency, {place(dataset, keep, results)}. {beside_paper(dataset, facts)}")
-        )
+        where = place(dataset, keep, list(results))
+        parts.append(_costs_table(results, f"Efficiency, {where}. {beside_paper(dataset, facts)}"))
         kinds = {"time per trip, ms (in batches)": _trip_ms, "parameters, millions": _parameters}
         costs = {
             title: [
                 (one.method, value, accuracy)
-                for one in results
-                if (value := cost(one.rows[0])) and (accuracy := one.metric("accuracy"))
+                for one, whole in results.items()
+                if whole and (value := cost(one.rows[0])) and (accuracy := whole.metric("accuracy"))
             ]
             for title, cost in kinds.items()
         }
         if all(costs.values()):
             name = f"cost-{dataset}-{keep.replace('/', 'of')}"
-            caption = (
-                f"Accuracy against cost, {dataset} at keep {keep}; methods without weights have no point at the right."
-            )
+            caption = f"Accuracy against cost, {dataset} at keep {keep}; methods without weights are at the left only."
             parts.append(figures.cost_figure(folder, name, costs, caption))
     return Section("Efficiency", parts) if parts else None
 
@@ -46,11 +58,11 @@ def efficiency_section(slots: Sequence[Slot], facts: Mapping[str, Facts], folder
 _COSTS = (
     "Parameters are numbers of weights, not bytes. Peak memory is that of training on the GPU. An epoch is the median "
     "of all but the first, validation included; where cells ran side by side, they slowed each other. Time per trip is "
-    "that of recovering the test trips in batches."
+    "that of recovering the test trips in batches. F1, accuracy and RMSE are those of the main table."
 )
 
 
-def _costs_table(results: Sequence[Result], caption: str) -> Table:
+def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table:
     extra = dict.fromkeys(key for one in results for row in one.rows for key in row.content.get("efficiency", {}))
     shown = [metric for metric in METRICS if metric.name in ("f1", "accuracy", "rmse_m")]
     costs: dict[str, tuple[Callable[[Row], float | None], int]] = {
@@ -70,10 +82,12 @@ def _costs_table(results: Sequence[Result], caption: str) -> Table:
                 values.append(Value() if found is None else Value(number(found.mean, digits), rows=one.rows))
             values += [_extra(one, key) for key in extra]
             for metric in shown:
-                mean = one.metric(metric.name)
-                values.append(
-                    Value() if mean is None else Value(number_with_spread(mean, metric.digits), rows=one.rows)
-                )
+                whole = results[one]
+                mean = None if whole is None else whole.metric(metric.name)
+                if whole is None or mean is None:
+                    values.append(Value())
+                else:
+                    values.append(Value(number_with_spread(mean, metric.digits), rows=whole.rows))
             head = f"{one.label} ({one.state})" if one.state else one.label
             lines.append(Line(head, tuple(values)))
         blocks.append(Block(tuple(lines), family))

@@ -157,41 +157,30 @@ def _sortable(text: str) -> tuple[float, str]:
 # ---------------------------------------------------------------------- transfer, training and confidence
 
 
-def transfer_section(slots: Sequence[Slot], performance: Sequence[Slot], folder: Path) -> Section:
+def transfer_section(slots: Sequence[Slot], folder: Path) -> Section:
     """Return how well a model does that has seen few or no trips of a city, with a start from elsewhere and without."""
     parts: list[Part] = []
     for dataset, keep in by_place(slots):
         chosen = [slot for slot in slots if (slot.cell.dataset, slot.cell.keep) == (dataset, keep)]
+        groups = {
+            group: results_of(slot for slot in chosen if slot.cell.group == group)
+            for group in dict.fromkeys(slot.cell.group for slot in chosen)
+        }
+        group_of = {result: group for group, results in groups.items() for result in results}
+        some = sorted({trips for result in group_of if (trips := _trips(result))})
+        everything = 10 * max(some, default=100)  # where all trips are drawn: their number is not in the rows
         curves: dict[str, list[tuple[int, Result]]] = {}
-        blocks: dict[str, list[Result]] = {}
-        for group in dict.fromkeys(slot.cell.group for slot in chosen):
-            blocks[group] = results_of(slot for slot in chosen if slot.cell.group == group)
-        learned = {one.method for results in blocks.values() for one in results if one.slots[0].cell.settings}
-        whole = [
-            slot for slot in performance
-            if (slot.cell.dataset, slot.cell.keep) == (dataset, keep) and slot.cell.method in learned
-        ]  # fmt: skip
-        blocks.setdefault("from nothing", []).extend(results_of(whole))
-        sizes = {one: _trips(one) for results in blocks.values() for one in results}
-        some = sorted({size for size in sizes.values() if size})
-        everything = 10 * max(some, default=100)
-        for group in ("with a start", "from nothing"):
-            points = [(sizes[one] or everything, one) for one in blocks.get(group, []) if one.rows]
-            points += [
-                (0, one)
-                for one in blocks.get("never there", [])
-                if one.method in learned and one.rows and group == "with a start"
-            ]
-            if points:
-                curves[group] = points
-        labels = {0: "none", **{size: f"{size:,}" for size in some}, everything: "all"}
-        results = [one for found in blocks.values() for one in found]
-        named = {one: group for group, found in blocks.items() for one in found}
-        where = place(dataset, keep, results)
+        for result, group in group_of.items():
+            if result.rows and group != "never there":
+                curves.setdefault(group, []).append((_trips(result) or everything, result))
+            elif result.rows and not result.slots[0].cell.train:
+                curves.setdefault("with a start", []).append((0, result))
+        where = place(dataset, keep, list(group_of))
         if curves:
-            caption = f"Accuracy over the number of training trips of the city, {where}."
+            labels = {0: "none", **{size: f"{size:,}" for size in some}, everything: "all"}
+            caption = f"Metrics over the number of training trips of the city, {where}."
             parts.append(figures.learning_figure(folder, f"transfer-{dataset}", curves, labels, caption))
-        parts.append(results_table(results, f"Transfer to {where}.", blocks=named.__getitem__))
+        parts.append(results_table(list(group_of), f"Transfer to {where}.", blocks=group_of.__getitem__))
     return Section("Another city", parts)
 
 
