@@ -19,14 +19,14 @@ from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.evaluation.similarity import MEASURES
 from tedtrajrec.experiments import uses
 from tedtrajrec.experiments.trips import load_trips, save_trips
-from tedtrajrec.experiments.uses import run_uses
+from tedtrajrec.experiments.uses import FIGURES, format_uses, run_uses
 from tedtrajrec.methods.registry import make_method
 from tedtrajrec.trips.match import match
 from tests.conftest import make_grid
 from tests.evaluation.test_similarity import literal_matrix
 from tests.evaluation.walks import Truth, walk_dataset, walk_trips
 
-CELLS = ("found-city-linear_hmm-1of4-0", "found-city-linear_hmm-1of8-0", "found-city-truth-1of4-0")
+CELLS = ("found-city-linear_hmm-1of4-0", "found-city-linear_hmm-1of8-0", "found-city-truth_method-1of4-0")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,11 @@ def results(city: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     for name in CELLS:
         _, _, method, keep, _ = name.split("-")
-        ready = Truth(city.network) if method == "truth" else make_method(method, city.network)
+        ready = Truth(city.network) if method == "truth_method" else make_method(method, city.network)
         draw = draw_steps(city, keep=keep.replace("of", "/"))
         save_trips(folder / "trips" / f"{name}.npz", evaluate_draw(ready, draw, keep_steps=True))
-        row = {"cell": {"method": method}, "finished": True, "network": city.info.network_hash}
+        cell = {"method": method, "dataset": "city", "keep": keep.replace("of", "/"), "variant": ""}
+        row = {"cell": cell, "finished": name != CELLS[0], "network": city.info.network_hash}
         (folder / f"{name}.json").write_text(json.dumps(row))
     return folder
 
@@ -60,38 +61,55 @@ def ragged(offsets, segment):
     return [[s for s in segment[a:b].tolist() if s >= 0] for a, b in itertools.pairwise(offsets)]
 
 
-def test_one_row_for_truth_draws_and_cells(rows, results) -> None:
-    kinds = [row["kind"] for row in rows.values()]
-    assert sorted(kinds) == ["raw", "raw", "raw_nearest", "raw_nearest", "recovered", "recovered", "recovered", "truth"]
+def row_of(rows, method, keep):
+    (row,) = (row for row in rows.values() if row["cell"]["method"] == method and row["cell"]["keep"] == keep)
+    return row
+
+
+def test_one_row_for_truth_and_raw_fixes_of_each_draw_and_for_cells(rows, results) -> None:
+    methods = sorted((row["cell"]["keep"], row["cell"]["method"]) for row in rows.values())
+    references = ["linear_hmm", "raw", "raw_nearest", "truth"]
+    expected = [("1/4", name) for name in (*references, "truth_method")] + [("1/8", name) for name in references]
+    assert methods == expected
     cell = rows[CELLS[0]]
-    assert cell["cell"] == {"method": "linear_hmm"}
-    assert cell["finished"] is True
+    assert cell["kind"] == "uses"
+    assert cell["finished"] is False
+    assert row_of(rows, "linear_hmm", "1/8")["finished"] is True
     observed = load_trips(results / "trips" / f"{CELLS[0]}.npz").observed
-    assert cell["mean_fixes"] == observed.sum() / 60
-    of_draw = {row["kind"] for row in rows.values() if row.get("draw") == cell["draw"]}
-    assert of_draw == {"raw", "raw_nearest", "recovered"}
-    assert {row["truth"] for row in rows.values()} == {cell["truth"]}
+    assert cell["draw"]["mean_fixes"] == observed.sum() / 60
+    assert row_of(rows, "raw", "1/4")["draw"] == cell["draw"] != row_of(rows, "raw", "1/8")["draw"]
 
 
 def test_the_truth_finds_itself(rows, city) -> None:
-    (truth,) = (row for row in rows.values() if row["kind"] == "truth")
+    truth = row_of(rows, "truth", "1/8")
     unknown = int((city.split("test").trips().segment < 0).sum())
     assert unknown > 0
     assert truth["steps"] == city.split("test").n_steps - unknown
     for measure in MEASURES:
-        figures = truth["measures"][measure]
-        for name in ("recall_at_1", "recall_at_10", "recall_at_50", "homogeneity", "completeness", "adjusted_rand"):
-            assert figures[name] == 1.0, name
+        assert truth["metrics"][measure] == dict.fromkeys(FIGURES, 1.0)
+
+
+def test_rows_as_a_table(rows) -> None:
+    lines = format_uses(list(rows.values())).splitlines()
+    assert len(lines) == 2 + len(rows)
+    assert lines[0].startswith(
+        "| dataset | keep | fixes | method | lcss R@1 | lcss R@10 | lcss R@50 | lcss homogeneity |"
+    )
+    assert {line.count("|") for line in lines} == {17}
+    (line,) = (line for line in lines if "(unfinished)" in line)
+    cell = rows[CELLS[0]]
+    fixes, recall = cell["draw"]["mean_fixes"], cell["metrics"]["lcss"]["r_at_1"]
+    assert line.startswith(f"| city | 1/4 | {fixes:.1f} | linear_hmm (unfinished) | {recall:.4f} |")
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("kind", ["recovered", "raw"])
-def test_figures_by_their_definitions(rows, city, results, measure, kind) -> None:
+@pytest.mark.parametrize("method", ["linear_hmm", "raw"])
+def test_figures_by_their_definitions(rows, city, results, measure, method) -> None:
     """R@k and scores from whole matrices of the literal recurrences."""
     trips = city.split("test").trips()
     cell = load_trips(results / "trips" / f"{CELLS[0]}.npz")
     found = ragged(cell.offsets, cell.segment)
-    if kind == "raw":
+    if method == "raw":
         sparse = trips.keep_fixes(cell.observed)
         found = ragged(sparse.offsets, match(sparse, city.network).segment)
     true_distance = literal_matrix(ragged(trips.offsets, trips.segment), measure)
@@ -101,16 +119,12 @@ def test_figures_by_their_definitions(rows, city, results, measure, kind) -> Non
         others = [j for j in range(60) if j != i]
         sought = min(others, key=lambda j, row=true_distance[i]: (row[j], j))
         ranks.append(1 + sorted(others, key=lambda j, row=distance[i]: (row[j], j)).index(sought))
-    (row,) = (
-        r
-        for r in rows.values()
-        if r["kind"] == kind and r["draw"] == rows[CELLS[0]]["draw"] and "truth-1of4" not in r["name"]
-    )
-    figures = row["measures"][measure]
+    row = row_of(rows, method, "1/4")
+    figures, by_eps = row["metrics"][measure], row["details"][measure]["by_eps"]
     for k in (1, 10, 50):
-        assert figures[f"recall_at_{k}"] == np.mean(np.array(ranks) <= k)
+        assert figures[f"r_at_{k}"] == np.mean(np.array(ranks) <= k)
     scores = []
-    for eps, of_eps in zip(EPS, figures["by_eps"], strict=True):
+    for eps, of_eps in zip(EPS, by_eps, strict=True):
         true, labels = (
             DBSCAN(eps=eps, min_samples=3, metric="precomputed").fit_predict(d) for d in (true_distance, distance)
         )
@@ -128,13 +142,13 @@ def test_rows_that_are_there_are_not_made_again(city, results, tmp_path, monkeyp
     assert len(first) == 5
     said: list[str] = []
     second = run_uses(city, results, tmp_path, say=said.append)
-    assert len(second) == 8
+    assert len(second) == 9
     assert all(row in second for row in first)
-    assert [line.split(":")[0].split("-")[0] for line in said] == ["raw", "raw_nearest", "found"]
+    assert [line.split(":")[0].split("-")[0] for line in said] == ["truth", "raw", "raw_nearest", "found"]
 
     monkeypatch.setattr(uses, "find_neighbours", None)  # nothing is computed
-    assert len(run_uses(city.path, results, tmp_path, say=said.append)) == 8
-    assert len(said) == 3
+    assert len(run_uses(city.path, results, tmp_path, say=said.append)) == 9
+    assert len(said) == 4
     with pytest.raises(TypeError):  # other settings need other figures
         run_uses(city, results, tmp_path, min_samples=2)
 
@@ -143,7 +157,7 @@ def test_broken_rows_are_made_again(city, results, tmp_path) -> None:
     first = run_uses(city, results, tmp_path, cells=[CELLS[0]], say=lambda _: None)
     (tmp_path / f"{CELLS[0]}.json").write_text("{")
     again = run_uses(city, results, tmp_path, cells=[CELLS[0]], say=lambda _: None)
-    assert again[-1]["measures"] == first[-1]["measures"]
+    assert again[-1]["metrics"] == first[-1]["metrics"]
     assert json.loads((tmp_path / f"{CELLS[0]}.json").read_text()) == again[-1]
 
 
@@ -153,7 +167,7 @@ def test_cells_of_other_datasets_are_left_out_and_named(city, results, tmp_path)
     said: list[str] = []
     rows = run_uses(city, tmp_path / "results", tmp_path / "rows", cells=["*linear*"], say=said.append)
     assert f"{CELLS[1]}: left out, it is of another dataset" in said
-    assert [row["name"] for row in rows if row["kind"] == "recovered"] == [CELLS[0]]
+    assert [row["name"] for row in rows if row["cell"]["method"] == "linear_hmm"] == [CELLS[0]]
 
 
 def test_trips_that_are_not_of_the_dataset(city, results, tmp_path) -> None:

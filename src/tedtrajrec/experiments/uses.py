@@ -9,7 +9,9 @@ truth
 raw
     the observed fixes alone, matched to the map as a sparse trip,
 raw_nearest
-    the observed fixes alone, each on its nearest segment.
+    the observed fixes alone, each on its nearest segment,
+
+once for each draw of observed steps.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import fnmatch
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,15 +46,19 @@ from tedtrajrec.work import read_json
 KS = (1, 10, 50)
 """Of R@k."""
 
+FIGURES = (*(f"r_at_{k}" for k in KS), "homogeneity", "completeness", "adjusted_rand")
+"""The columns of the paper's table, for each measure."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Task:
     """Trips that are searched and clustered, for one row."""
 
     name: str
-    kind: str  # truth, raw, raw_nearest or recovered
+    cell: dict[str, Any]  # what they are of: method, dataset, keep, ...
+    finished: bool  # whether training was
     sequences: Sequences
-    facts: dict[str, Any]
+    draw: dict[str, Any]  # the observed steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +67,7 @@ class _Truth:
 
     trips: Trips
     sequences: Sequences
-    name: str  # hash of the sequences and of which trips they are
+    name: str  # hash of which trips they are
     nearest: dict[Measure, NDArray[np.int64]] = field(default_factory=dict)
     labels: dict[Measure, list[Labels]] = field(default_factory=dict)
 
@@ -121,19 +127,24 @@ def run_uses(
         if not isinstance(row, dict) or row.get("made_from") != made_from:
             started = time.time()
             row = {
+                "kind": "uses",
                 "name": task.name,
-                "kind": task.kind,
-                "dataset": prepared.path.resolve().name,
-                "network": prepared.info.network_hash,
-                "made_from": made_from,
-                "settings": settings,
+                "cell": task.cell,
+                "finished": task.finished,
+                "metrics": {},
+                "details": {},
                 "trips": len(task.sequences),
                 "steps": len(task.sequences.values),
-                **task.facts,
-                "measures": {m: _measure(task.sequences, truth, m, min_samples, compute) for m in MEASURES},
-                "seconds": round(time.time() - started, 2),
-                **machine(),
+                "draw": task.draw,
+                "settings": settings,
+                "network": prepared.info.network_hash,
+                "made_from": made_from,
             }
+            for measure in MEASURES:
+                found = _measure(task.sequences, truth, measure, min_samples, compute)
+                row["metrics"][measure] = {name: found.pop(name) for name in FIGURES}
+                row["details"][measure] = found
+            row |= {"seconds": round(time.time() - started, 2), **machine()}
             with replacing(path) as beside:
                 beside.write_text(json.dumps(row) + "\n", "utf-8")
             say(f"{task.name}: done in {row['seconds']:.1f} s")
@@ -154,7 +165,7 @@ def _measure(
     labels = cluster_trips(found.graph, min_samples=min_samples)
     by_eps = [compare_clusters(*both) for both in zip(truth.labels[measure], labels, strict=True)]
     return {
-        **{f"recall_at_{k}": recall_at(found.rank, k) for k in KS},
+        **{f"r_at_{k}": recall_at(found.rank, k) for k in KS},
         **{name: float(np.mean([scores[name] for scores in by_eps])) for name in by_eps[0]},
         "alone": int((found.distance == 1).sum()),
         "by_eps": [{"eps": radius, **scores} for radius, scores in zip(EPS, by_eps, strict=True)],
@@ -176,29 +187,34 @@ def _files(results: Path, cells: Sequence[str]) -> list[Path]:
 def _tasks(
     dataset: Dataset, results: Path, files: list[Path], say: Callable[[str], None]
 ) -> Iterator[tuple[_Task, _Truth]]:
-    """Yield what is to be searched: the truth of each set of trips, the raw fixes of each draw, and every cell."""
+    """Yield what is to be searched: the truth and the raw fixes of each draw, and every cell."""
     truths: dict[str, _Truth] = {}
-    begun: set[str] = set()  # truths and draws that have come
+    begun: set[str] = set()  # draws that have come
     number = {traj_id: i for i, traj_id in enumerate(dataset.split("test").trips().traj_id.tolist())}
     for file in files:
         row = read_json(results / f"{file.stem}.json")
         if isinstance(row, dict) and row.get("network", dataset.info.network_hash) != dataset.info.network_hash:
             say(f"{file.stem}: left out, it is of another dataset")
             continue
-        cell = load_trips(file)
-        truth = _truth_of(dataset, cell, number, file, truths)
-        draw = hashlib.sha256(truth.name.encode() + np.packbits(cell.observed).tobytes()).hexdigest()[:12]
-        share, fixes = effective_share(cell.observed, cell.offsets), mean_fixes(cell.observed, cell.offsets)
-        about = {"truth": truth.name, "draw": draw, "effective_share": share, "mean_fixes": fixes}
-        if truth.name not in begun:
-            begun.add(truth.name)
-            yield _Task(f"truth-{truth.name}", "truth", truth.sequences, {"truth": truth.name}), truth
-        if draw not in begun:
-            begun.add(draw)
-            for kind, sequences in _raw(dataset, truth, cell):
-                yield _Task(f"{kind}-{draw}", kind, sequences, about), truth
-        of_row = {name: row.get(name) for name in ("cell", "finished")} if isinstance(row, dict) else {}
-        yield _Task(file.stem, "recovered", Sequences.of(cell.offsets, cell.segment), of_row | about), truth
+        found = load_trips(file)
+        truth = _truth_of(dataset, found, number, file, truths)
+        cell = row["cell"] if isinstance(row, dict) and isinstance(row.get("cell"), dict) else {}
+        finished = not isinstance(row, dict) or bool(row.get("finished", True))
+        hashed = hashlib.sha256(truth.name.encode() + np.packbits(found.observed).tobytes()).hexdigest()[:12]
+        draw = {
+            "hash": hashed,
+            "effective_share": effective_share(found.observed, found.offsets),
+            "mean_fixes": mean_fixes(found.observed, found.offsets),
+        }
+        if hashed not in begun:
+            begun.add(hashed)
+            of = {"dataset": cell.get("dataset", dataset.path.resolve().name), "keep": cell.get("keep", "")}
+            for method, sequences in _references(dataset, truth, found):
+                words = method, of["dataset"], of["keep"].replace("/", "of"), hashed
+                name = "-".join(word for word in words if word)
+                yield _Task(name, {"method": method, **of}, True, sequences, draw), truth
+        sequences = Sequences.of(found.offsets, found.segment)
+        yield _Task(file.stem, cell or {"method": file.stem}, finished, sequences, draw), truth
 
 
 def _truth_of(
@@ -235,8 +251,9 @@ def _truth_of(
     return truth
 
 
-def _raw(dataset: Dataset, truth: _Truth, cell: CellTrips) -> Iterator[tuple[str, Sequences]]:
-    """Yield the observed fixes alone, matched to the map and on their nearest segments."""
+def _references(dataset: Dataset, truth: _Truth, cell: CellTrips) -> Iterator[tuple[str, Sequences]]:
+    """Yield the truth, and the observed fixes alone, matched to the map and on their nearest segments."""
+    yield "truth", truth.sequences
     sparse = truth.trips.keep_fixes(cell.observed)
     yield "raw", Sequences.of(sparse.offsets, match(sparse, dataset.network).segment)
     nearest = CandidateFinder(dataset.network).nearest(sparse.lon, sparse.lat)
@@ -249,3 +266,18 @@ def _hash(found: Sequences, truth: Sequences, settings: str) -> str:
     for array in (found.offsets, found.values, truth.offsets, truth.values):
         digest.update(f"{len(array)};".encode() + array.tobytes())
     return digest.hexdigest()[:16]
+
+
+def format_uses(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a Markdown table with both measures beside each other."""
+    heads = [f"{measure} {name.replace('r_at_', 'R@').replace('_', ' ')}" for measure in MEASURES for name in FIGURES]
+    lines = ["| dataset | keep | fixes | method | " + " | ".join(heads) + " |", "|---" * (4 + len(heads)) + "|"]
+    for row in rows:
+        cell = row["cell"]
+        method = " ".join(
+            filter(None, (cell["method"], cell.get("variant"), "" if row["finished"] else "(unfinished)"))
+        )
+        names = cell.get("dataset", ""), cell.get("keep", ""), f"{row['draw']['mean_fixes']:.1f}", method
+        figures = (f"{row['metrics'][measure][name]:.4f}" for measure in MEASURES for name in FIGURES)
+        lines.append("| " + " | ".join((*names, *figures)) + " |")
+    return "\n".join(lines)
