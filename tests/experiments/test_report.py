@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import InputError, OutputError
 from tedtrajrec.experiments.plan import read_plan
 from tedtrajrec.experiments.report import make_report
@@ -22,6 +23,7 @@ from tedtrajrec.experiments.reporting.rows import read_results, slots
 from tedtrajrec.experiments.reporting.studies import changes
 from tedtrajrec.experiments.reporting.tables import gain, results_table
 from tests.experiments.report_rows import write_row
+from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -72,8 +74,21 @@ def write_all(folder: Path) -> None:
         few = ("train.most_train=100",)
         write_row(folder / "b", "tedtrajrec_parallel", accuracy, group=group, variant="100 trips", settings=few)
     write_row(folder / "b", "tedtrajrec", 0.41, group="scale", dataset="porto-sim")
-    uses = {"kind": "uses", "method": "tedtrajrec", "dataset": "chengdu", "keep": "1/8", "seed": 0}
-    (folder / "uses.json").write_text(json.dumps({**uses, "lcss": {"r_at_1": 0.286, "r_at_10": 0.778}}))
+    about = {"dataset": "chengdu", "truth": "t", "trips": 60, "settings": {"eps": [0.45, 0.55], "min_samples": 5}}
+    cell = json.loads((folder / "b" / "performance-chengdu-rntrajrec-1of8-0.json").read_text())["cell"]
+    for name, kind, recall, more in (
+        ("truth-t", "truth", 1.0, {}),
+        ("raw-d", "raw", 0.081, {"draw": "d"}),
+        ("rntrajrec", "recovered", 0.256, {"draw": "d", "finished": True, "cell": cell}),
+        ("tedtrajrec", "recovered", 0.286, {"draw": "d", "finished": True, "cell": {**cell, "method": "tedtrajrec"}}),
+        ("someone", "recovered", 0.1, {"draw": "d"}),
+    ):
+        measures = {"lcss": {"recall_at_1": recall, "alone": 3, "by_eps": [{"eps": 0.45}]}, "edr": {"recall_at_1": 0.5}}
+        row = {"name": name, "kind": kind, **about, **more, "measures": measures}
+        (folder / "uses").mkdir(exist_ok=True)
+        (folder / "uses" / f"{name}.json").write_text(json.dumps(row))
+    growth = {"kind": "growth", "method": "tedtrajrec", "dataset": "chengdu", "seconds": {"n 32": 0.5, "n 64": 1.25}}
+    (folder / "growth.json").write_text(json.dumps(growth))
     picture = {"kind": "picture", "title": "Case study", "file": "case.png", "caption": "One trip.", "alt": "A map."}
     (folder / "case.json").write_text(json.dumps(picture))
     Figure(figsize=(1, 1)).savefig(folder / "case.png")
@@ -196,8 +211,8 @@ def test_chapters_and_what_a_plan_borrows(page: Page, made: Path) -> None:
     titles = [attributes["id"] for tag, attributes in page.elements if tag == "section"]
     assert titles == [
         "performance", "robustness", "efficiency", "ablations", "sensitivity", "another-city",
-        "confidence-and-drivable-trips", "training", "other-cells", "case-study", "uses", "datasets",
-        "commands-and-versions", "rows",
+        "confidence-and-drivable-trips", "training", "other-cells", "use-of-recovered-trips", "case-study", "growth",
+        "datasets", "commands-and-versions", "rows",
     ]  # fmt: skip
     captions = [line for line in (made / "report.md").read_text("utf-8").splitlines() if line.startswith("**")]
     assert sum("Attention: TedTrajRec" in line for line in captions) == 1
@@ -208,8 +223,15 @@ def test_chapters_and_what_a_plan_borrows(page: Page, made: Path) -> None:
     assert sensitivity[3][4] == "*.700"  # of the performance row with seed 1, the same work
     robustness = [table for table in page.tables if len(table) == 3 and table[2][0] == "TedTrajRec"]
     assert robustness[0][2][4] == ".850"
-    uses = next(table for table in page.tables if table[0] == ["", "lcss r at 1", "lcss r at 10"])
-    assert uses[1] == ["TedTrajRec", ".286", ".778"]
+    uses = next(table for table in page.tables if table[0] == ["", "R@1", "alone"])
+    assert uses[1:] == [
+        ["Sparse"], ["Raw data, matched", ".081", "3"],
+        ["End-to-end"], ["RNTrajRec", ".256", "3"], ["TedTrajRec", "*.286", "3"],
+        ["Other methods"], ["someone", ".100", "3"],
+        ["True"], ["The truth", "1.000", "3"],
+    ]  # fmt: skip
+    growth = next(table for table in page.tables if table[0] == ["", "seconds n 32", "seconds n 64"])
+    assert growth[1] == ["TedTrajRec", ".500", "1.25"]
 
 
 def test_every_number_leads_to_its_row(page: Page, made: Path) -> None:
@@ -258,6 +280,29 @@ def test_made_again_it_is_the_same_and_leaves_other_files(tmp_path: Path) -> Non
     assert make_report(tmp_path / "rows", tmp_path / "report").read_bytes() == first
     assert (tmp_path / "report" / "notes.md").read_text() == "mine"
     assert not [path.name for path in (tmp_path / "report").rglob(".*")]
+
+
+def test_captions_say_how_a_dataset_differs_from_the_papers(
+    tmp_path: Path,
+    small_dataset: Dataset,  # noqa: F811
+) -> None:
+    write_row(tmp_path / "rows", "linear_hmm", 0.4, learned=False)
+    write_row(tmp_path / "rows", "linear_hmm", 0.4, dataset="other", learned=False)
+    names = {"chengdu": small_dataset.path}
+    page = Page(make_report(tmp_path / "rows", tmp_path / "report", datasets=names).read_text("utf-8"))
+    info = small_dataset.info
+    ours = f"{info.step_s} s steps, {small_dataset.network.n_segments:,} segments and {info.splits['train'].trips:,}"
+    text = (tmp_path / "report" / "report.md").read_text("utf-8")
+    assert f"Our Chengdu has {ours} training trips; the paper's has 12 s steps, 8,781 segments" in text
+    assert "other at keep 1/8 (60 trips, 4.3 fixes a trip, 17.8% of the steps). The paper has no such dataset." in text
+    table = next(table for table in page.tables if table[0][:2] == ["dataset", "step, s"])
+    assert table[1][:4] == [
+        "chengdu",
+        str(info.step_s),
+        f"{small_dataset.network.n_segments:,}",
+        str(info.splits["train"].trips),
+    ]
+    assert ["Porto of the paper", "15", "12,613", "110,261", "15,751", "31,504", "6.8 x 7.2 km"] in table
 
 
 def test_rows_of_two_places_are_merged(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tedtrajrec.experiments.reporting.performance import Facts
 from tedtrajrec.experiments.reporting.results import number, results_of, spread
 from tedtrajrec.experiments.reporting.rows import Results, Row, Slot
 from tedtrajrec.experiments.reporting.tables import plain_table
+from tedtrajrec.experiments.reporting.uses import is_use, uses_section
 from tedtrajrec.files import existing_file, replacing
 
 PICTURE = "picture"
@@ -79,6 +80,8 @@ def other_sections(results: Results, folder: Path) -> list[Section]:
     kinds: dict[str, list[Row]] = {}
     for row in results.others:
         kind = str(row.content.get("kind") or row.content["experiment"])
+        if is_use(row):
+            continue
         if kind == PICTURE:
             title = str(row.content.get("title", "Pictures"))
             sections.setdefault(title, []).append(_picture(row, folder))
@@ -88,7 +91,8 @@ def other_sections(results: Results, folder: Path) -> list[Section]:
             kinds.setdefault(kind, []).append(row)
     for kind, rows in kinds.items():
         sections.setdefault(kind.replace("_", " ").capitalize(), []).extend(_kind_tables(kind, rows))
-    return [Section(title, parts) for title, parts in sections.items()]
+    uses = uses_section([row for row in results.others if is_use(row)])
+    return [*([uses] if uses else []), *(Section(title, parts) for title, parts in sections.items())]
 
 
 def _picture(row: Row, folder: Path) -> Picture:

@@ -251,5 +251,6 @@ def _listed(names: Iterable[str]) -> str:
 def _save(figure: Figure, folder: Path, name: str, caption: str, alt: str) -> Picture:
     png, svg = Path(FOLDER) / f"{name}.png", Path(FOLDER) / f"{name}.svg"
     save_figure(figure, folder / png)
+    figure.set_layout_engine("none")  # keeps the layout, which takes long to find
     save_figure(figure, folder / svg)
     return Picture(caption, alt, png, svg)

@@ -35,8 +35,9 @@ class Row:
 
     @property
     def seed(self) -> int | None:
-        """The seed of its cell."""
-        return None if self.cell is None else self.cell.seed
+        """The seed of its cell, or of the cell that a row of another kind was made from."""
+        seed: int | None = (self.content.get("cell") or {}).get("seed")
+        return seed
 
     @cached_property
     def config_hash(self) -> str:
