@@ -80,8 +80,9 @@ class ParallelInputs(NamedTuple):
 
 def moving_features(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
     """Return what the clock says of candidates at steps: features [B, n, C, MOVING] and the ratio it suggests."""
-    clock = rows(inputs.list_clock, inputs.slot)  # [B, n, C, CLOCK]
-    before, whole, after, arrive, arrive_sd, leave, leave_sd, ratio = clock.unbind(-1)
+    # Each feature lies in one piece, as what is made of it does: a tenth of the time where the memory is the limit.
+    clock = (rows(part, inputs.slot) for part in inputs.list_clock.movedim(-1, 0).contiguous())  # of [B, n, C]
+    before, whole, after, arrive, arrive_sd, leave, leave_sd, ratio = clock
     is_gap = (inputs.slot % 2 == 1)[..., None]
     since, gap = inputs.since[..., None], inputs.gap[..., None]
     left = gap - since
@@ -103,11 +104,10 @@ def moving_features(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
             (functional.logsigmoid(1.7 * came) + functional.logsigmoid(1.7 * goes)).clamp(min=-10),
             inputs.votes,
             (inputs.votes + 0.01).log() / 2,
-        ],
-        dim=-1,
+        ]
     )
     guess = torch.where(is_gap, (share * total - before) / whole.clamp_min(0.5), ratio)
-    return features * is_gap[..., None], guess.clamp(0, 1)
+    return (features * is_gap).movedim(0, -1), guess.clamp(0, 1)
 
 
 def minute_of_lists(inputs: ParallelInputs) -> Tensor:

@@ -43,7 +43,7 @@ from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
-from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates, TransitionScorer, rows
+from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, Moves, StepStates, TransitionScorer, rows
 from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
@@ -233,17 +233,11 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         source = source.expand(len(segment), -1)
         target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
         target = target.clamp(max=lists - 1)
-        a, b = rows(segment, source)[..., :, None], rows(segment, target)[..., None, :]  # [B, P, C, 1], [B, P, 1, C]
         cost = self.cost[inputs.unknown[..., None], segment] / self._step_s
         is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
         ratio = inputs.list_clock[..., 7]
-        rest = rows(torch.where(is_fix, (1 - ratio) * cost, cost), source)[..., :, None]
-        enter = rows(torch.where(is_fix, ratio * cost, cost), target)[..., None, :]
-        same = a == b
-        between = inputs.way.float() / (100 * self._step_s)
-        # Driven whole, a segment counts once where a vehicle stays on it.
-        whole = torch.where(same, torch.minimum(rest, enter), rest + enter + between)
-        pair = self.ways(torch.arange(3, device=a.device).repeat(fixes), between, whole, between >= 0, same)
+        rest, enter = (torch.where(is_fix, share * cost, cost) for share in (1 - ratio, ratio))
+        pair = self.ways.between(Moves(source, target, segment, rest, enter, inputs.way, 100 * self._step_s))
         here, there = inputs.slot[:, :-1], inputs.slot[:, 1:]
         kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
         return pair, 3 * (here // 2) + kind

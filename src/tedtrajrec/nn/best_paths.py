@@ -7,8 +7,6 @@ step first. So does the kernel that finds the one best path on CUDA devices (:mo
 
 from __future__ import annotations
 
-import functools
-import importlib
 from types import ModuleType
 
 import numpy as np
@@ -18,24 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.threads import map_parts
 
 TRIPS_PER_PART = 64
 NOTHING = -torch.inf
 
 
-def kernels_for(scores: Tensor) -> ModuleType | None:
-    """Return the kernels of :mod:`tedtrajrec.nn.chain_cuda` where they can do with such scores [..., C], else None."""
-    kernels = _kernels() if scores.is_cuda and scores.dtype == torch.float32 else None
+def kernels_of_chains(scores: Tensor) -> ModuleType | None:
+    """Return :mod:`tedtrajrec.nn.chain_cuda` where it can do with such scores [..., C], else None."""
+    kernels = kernels_for("chain_cuda", scores)
     return kernels if kernels is not None and scores.shape[-1] <= kernels.MOST else None
-
-
-@functools.cache
-def _kernels() -> ModuleType | None:
-    try:
-        return importlib.import_module("tedtrajrec.nn.chain_cuda")
-    except ImportError:  # Triton comes with CUDA builds of torch, but not with all of them
-        return None
 
 
 def best_paths(unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -50,7 +41,7 @@ def best_paths(unary: Tensor, pair: Tensor, which: Tensor, mask: Tensor, k: int)
     k
         How many paths.
     """
-    kernels = kernels_for(unary) if k == 1 else None
+    kernels = kernels_of_chains(unary) if k == 1 else None
     if kernels is not None:
         path, score = kernels.best_path(unary.detach(), pair.detach(), which, mask)
         return path[:, None], score[:, None]

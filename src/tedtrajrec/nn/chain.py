@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tedtrajrec.nn.best_paths import best_paths, kernels_for
+from tedtrajrec.nn.best_paths import best_paths, kernels_of_chains
 
 NO = -(2.0**20)
 """The score of a candidate that does not exist: a power of two, which bfloat16 holds exactly too."""
@@ -110,7 +110,7 @@ def path_score(chain: Chain, path: Tensor) -> Tensor:
 def marginals(chain: Chain) -> Tensor:
     """Return the probability of each candidate of each step [B, n, C], 0 at padding, without gradients."""
     chain = _at_least_float32(chain)
-    kernels = kernels_for(chain.unary)
+    kernels = kernels_of_chains(chain.unary)
     if kernels is not None:
         probability: Tensor = kernels.marginals(*chain, REACH)
         return probability
@@ -251,7 +251,7 @@ def _sweep_backward(steps: _Steps) -> tuple[Tensor, Tensor]:
 
 def _totals(chain: Chain, unary: Tensor) -> Tensor:
     """Return log Z [B, K] in float64 for several sets of unary scores [B, K, n, C], with gradients."""
-    kernels, parts = kernels_for(unary), (unary, chain.pair, chain.which, chain.mask)
+    kernels, parts = kernels_of_chains(unary), (unary, chain.pair, chain.which, chain.mask)
     if kernels is not None:
         total: Tensor = kernels.totals(*parts, REACH)
     else:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.tedformer import positions
 from tedtrajrec.nn.time_attention import Activation, Kind, TimeAttention
 
@@ -37,9 +38,8 @@ class StepBlock(nn.Module):
 
     def forward(self, x: Tensor, step_time: Tensor, step_mask: Tensor, memory: Memory) -> Tensor:
         """Return the states [B, n, d] after this layer."""
-        evolved = self.to_fixes.evolve(memory.states, memory.time, step_time, memory.mask)
-        read = self.to_fixes.attend(self.norms[0](x).transpose(0, 1), evolved).transpose(0, 1)
-        x = x + self.dropout(read)
+        read = self.to_fixes.read(self.norms[0](x).transpose(0, 1), step_time, *memory)
+        x = x + self.dropout(read.transpose(0, 1))
         if self.among is not None and self.out is not None:
             b, n, d = x.shape
             q, k, v = self.among(self.norms[1](x)).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
@@ -169,8 +169,22 @@ class CandidateScorer(nn.Module):
         identity = products.view(b, n, j, c).gather(2, own).squeeze(2)
         still = rows(self.from_static(static) + self.from_road(roads), slot)  # [B, n, C, hidden]
         mixed = self.mix(still + self.from_moving(moving) + self.from_state(states)[:, :, None])
-        logit = torch.logit(guess.clamp(0.02, 0.98)) + self.shift(mixed).squeeze(-1)
-        return identity + self.score(mixed).squeeze(-1), torch.sigmoid(logit)
+        ends = zip(self.score.parameters(), self.shift.parameters(), strict=True)
+        score, shift = functional.linear(mixed, *map(torch.cat, ends)).unbind(-1)  # at once, as what they read is large
+        logit = torch.logit(guess.clamp(0.02, 0.98)) + shift
+        return identity + score, torch.sigmoid(logit)
+
+
+class Moves(NamedTuple):
+    """Ways from the candidates of one list to those of another: P matrices a trip, whose kinds take turns."""
+
+    source: Tensor  # [B, P] the list that each matrix leads from
+    target: Tensor  # [B, P] and to
+    segment: Tensor  # [B, J, C] candidates of the lists
+    rest: Tensor  # [B, J, C] steps to the end of a candidate from where a vehicle is at most
+    enter: Tensor  # [B, J, C] steps from its start to there
+    way: Tensor  # [B, P, C, C] int16, from the end of one to the start of another; negative where there is no way
+    unit: float  # that many units of it are a step
 
 
 class TransitionScorer(nn.Module):
@@ -194,6 +208,22 @@ class TransitionScorer(nn.Module):
         self.go = nn.Parameter(torch.tensor([0.0, -1.0, -2.0, -1.0, 0.0]).repeat(kinds, 1))
         self.stay = nn.Parameter(torch.tensor([0.0, 0.0, 0.0, -1.0, 0.0]).repeat(kinds, 1))
         self.break_score = nn.Parameter(torch.tensor([-8.0]))
+
+    def between(self, moves: Moves) -> Tensor:
+        """Return the scores of all moves [B, P, C, C]; on CUDA devices with Triton a kernel makes them."""
+        kernels, kinds = kernels_for("transitions_cuda", self.go), len(self.go)
+        if kernels is not None:
+            weights = torch.cat([self.go, self.stay, self.break_score.expand(kinds, 1)], dim=1)
+            pair: Tensor = kernels.transitions(weights, moves[:-1], moves.unit)
+            return pair
+        a, rest = (rows(part, moves.source)[..., :, None] for part in (moves.segment, moves.rest))  # [B, P, C, 1]
+        b, enter = (rows(part, moves.target)[..., None, :] for part in (moves.segment, moves.enter))  # [B, P, 1, C]
+        same, between = a == b, moves.way.to(rest.dtype) / moves.unit
+        # Driven whole, a segment counts once where a vehicle stays on it.
+        whole = torch.where(same, torch.minimum(rest, enter), rest + enter + between)
+        kind = torch.arange(kinds, device=a.device).repeat(moves.way.shape[1] // kinds)
+        scores: Tensor = self(kind, between, whole, between >= 0, same)
+        return scores
 
     def forward(self, kind: Tensor, between: Tensor, whole: Tensor, possible: Tensor, same: Tensor) -> Tensor:
         """Return the scores [B, P, C, C].

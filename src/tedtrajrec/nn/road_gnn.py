@@ -23,6 +23,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.kernels import kernels_for
 
 Gnn = Literal["gatv2", "gat", "gcn", "sage", "gin", "none"]
 Rhythm = Literal["dynamic", "shared", "none"]
@@ -40,6 +41,10 @@ class Roads(NamedTuple):
 
     def at(self, segment: Tensor, minute: Tensor) -> Tensor:
         """Return X(e, t) [..., d] of segments [...] at local minutes of the day [...]."""
+        kernels = kernels_for("roads_cuda", self.static)
+        if kernels is not None and self.omega is not None and self.omega.ndim == 2:
+            x: Tensor = kernels.at(*self[:3], segment, (minute * ANGLE_PER_MINUTE).float())
+            return x
         static = functional.embedding(segment, self.static)
         if self.omega is None or self.phase is None:
             return static

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tedtrajrec.nn.kernels import kernels_for
+
 Kind = Literal["ted", "exp_decay", "full"]
 Activation = Literal["lecun", "tanh", "gelu", "selu"]
 
@@ -116,11 +118,34 @@ class TimeAttention(nn.Module):
             nearness = 1 / torch.log(math.e + lag.abs())
             interval = self.interval(nearness[..., None].to(key.dtype)).squeeze(-1)
             return Evolved(key[None] * self.scale, bias + interval[:, :, None], value)
-        cell = torch.einsum("bhkc,hcx->bhkx", key, self.cell_weight) + self.cell_bias[:, None]
-        rate, early, late = self.activation(cell).chunk(3, dim=-1)
-        early, late = early * self.scale, late * self.scale
+        rate, early, late = self._cell(key)
         gate = torch.sigmoid(-rate[None] * lag[:, :, None, :, None].to(key.dtype))  # [q, B, heads, k, c]
         return Evolved(torch.addcmul(late, gate, early - late), bias, value)
+
+    def _cell(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the rates of keys [B, heads, k, c], and what they are early and late, times 1 / sqrt(d)."""
+        cell = torch.einsum("bhkc,hcx->bhkx", key, self.cell_weight) + self.cell_bias[:, None]
+        rate, early, late = self.activation(cell).chunk(3, dim=-1)
+        return rate, early * self.scale, late * self.scale
+
+    def read(self, query: Tensor, query_time: Tensor, memory: Tensor, memory_time: Tensor, mask: Tensor) -> Tensor:
+        """Return what all queries [q, B, d] read, in the same shape: :meth:`evolve` and :meth:`attend` at once.
+
+        On CUDA devices with Triton a kernel does it, and the keys of all queries are never stored; parameters are those
+        of :meth:`evolve`.
+        """
+        kernels = kernels_for("attention_cuda", self.query.weight) if self.kind == "ted" else None
+        if kernels is None or torch.is_autocast_enabled(memory.device.type):
+            return self.attend(query, self.evolve(memory, memory_time, query_time, mask))
+        asked = self.query(query).unflatten(-1, (self.heads, -1))  # [q, B, heads, c]
+        cell = torch.cat(self._cell(self._split(self.key(memory))), dim=-1)
+        keep = None
+        if self.training and self.dropout.p > 0:
+            keep = self.dropout(asked.new_ones(*asked.shape[:3], memory.shape[1]))
+        bias = padding_bias(mask, asked)
+        read = kernels.attend(asked, cell, self._split(self.value(memory)), memory_time, query_time, bias, keep)
+        out: Tensor = self.out(read.flatten(-2))
+        return out
 
     def attend(self, query: Tensor, evolved: Evolved) -> Tensor:
         """Return what queries [q, B, d], or one query [B, d], read from the memory, in the same shape."""

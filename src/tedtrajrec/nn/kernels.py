@@ -1,0 +1,37 @@
+"""Where kernels of our own do the work: modules that need Triton, found at the first use on a CUDA device.
+
+Triton comes with the CUDA builds of torch and is no dependency of this package. Each of its kernels has a twin in plain
+tensor operations, which does the work elsewhere and says what the kernel must give.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+
+def kernels_for(name: str, like: Tensor) -> ModuleType | None:
+    """Return a module of kernels where they can do with a tensor: in float32, on a CUDA device with Triton.
+
+    Parameters
+    ----------
+    name
+        Of the module in this package.
+    like
+        What they are to work on.
+    """
+    return _module(name) if like.is_cuda and like.dtype == torch.float32 else None
+
+
+@functools.cache
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(f"tedtrajrec.nn.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        return None
