@@ -319,6 +319,21 @@ def test_rows_of_two_places_are_merged(tmp_path: Path) -> None:
     assert [row.metric("accuracy") for row in whole.cells] == [0.6, 0.7]
 
 
+def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_row(tmp_path / "long", "tedtrajrec", 0.7, seed=seed, settings=("train.epochs=110", "model.d=64"))
+    write_row(tmp_path / "short", "tedtrajrec", 0.6, settings=("train.epochs=60", "model.d=64"))
+    write_row(tmp_path / "short", "mtrajrec", 0.5, settings=("train.epochs=60",))
+    found = results_of(slots(read_results(tmp_path)))
+    assert [(one.label, one.seeds) for one in found] == [
+        ("MTrajRec", "1"),
+        ("TedTrajRec, train.epochs=110", "2"),
+        ("TedTrajRec, train.epochs=60", "1"),
+    ]
+    (improvement,) = results_table(found, "x", improvements=True).blocks[-1].lines
+    assert improvement.values[3].text == "+40.0 %"  # of the one with more seeds
+
+
 def test_other_draws_are_told(tmp_path: Path) -> None:
     write_row(tmp_path, "linear_hmm", 0.4, learned=False)
     write_row(tmp_path, "lookup", 0.6, learned=False, draws={"test": "other"})

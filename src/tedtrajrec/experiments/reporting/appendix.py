@@ -14,6 +14,7 @@ from tedtrajrec.data.dataset import SPLITS
 from tedtrajrec.errors import InputError
 from tedtrajrec.experiments.hmm_interval import Row as IntervalRow
 from tedtrajrec.experiments.hmm_interval_plot import plot_rows
+from tedtrajrec.experiments.plan import Plan
 from tedtrajrec.experiments.reporting.figures import FOLDER
 from tedtrajrec.experiments.reporting.page import Block, Commands, Line, Part, Picture, Section, Table, Value
 from tedtrajrec.experiments.reporting.paper import DATASETS, family_of, label_of, order_of
@@ -207,30 +208,41 @@ def _short(value: float) -> str:
 # ---------------------------------------------------------------------- commands and versions
 
 
-def commands_section(results: Results, slots: Sequence[Slot], plans: Sequence[Path], sources: Sequence[str]) -> Section:
-    """Return how all this was computed: commands, versions and machines, and what is missing or was left out."""
-    parts: list[Part] = ["Cells that have no row are run by the same command; those that have one are not run again."]
-    datasets = " ".join(
-        f"--dataset {shlex.quote(name)}=..." for name in dict.fromkeys(slot.cell.dataset for slot in slots)
-    )
-    benchmarks = [
-        f"tedtrajrec benchmark {shlex.quote(plan.name)} -o {shlex.quote(sources[0])} --dataset ..." for plan in plans
-    ]
-    if not plans:
-        benchmarks = [f"tedtrajrec benchmark PLAN.toml -o {shlex.quote(source)} {datasets}" for source in sources]
-    given = dict.fromkeys(str(row.content["command"]) for row in results.rows if row.content.get("command"))
-    parts.append(Commands("\n".join([*(given or benchmarks), f"tedtrajrec report {shlex.join(sources)} -o report/"])))
+def commands_section(
+    results: Results, slots: Sequence[Slot], plans: Sequence[tuple[str, Plan]], sources: Sequence[str]
+) -> Section:
+    """Return how all this was computed: commands, versions and machines, and what is missing or was left out.
+
+    Parameters
+    ----------
+    results, slots
+        What is in the report.
+    plans
+        With the names of their files.
+    sources
+        Names of the folders of rows.
+    """
+    folder = shlex.quote(sources[0])
+    places = [(name, list(plan.datasets)) for name, plan in plans]
+    places = places or [("PLAN.toml", list(dict.fromkeys(slot.cell.dataset for slot in slots)))]
+    given = list(dict.fromkeys(str(row.content["command"]) for row in results.rows if row.content.get("command")))
+    for name, datasets in places if not given else ():
+        where = " ".join(f"--dataset {shlex.quote(dataset)}=..." for dataset in datasets)
+        given.append(f"tedtrajrec benchmark {shlex.quote(name)} -o {folder} {where}")
+    shown = "".join(f" --plan {shlex.quote(name)}" for name, _ in plans)
+    parts: list[Part] = ["Cells that have no row are run by the same commands; those that have one are not run again."]
+    parts.append(Commands("\n".join([*given, f"tedtrajrec report {shlex.join(sources)} -o report/{shown}"])))
     used = Counter((row.machine, _versions(row)) for row in results.rows)
     lines = [(machine, versions, str(count)) for (machine, versions), count in used.items()]
     parts.append(plain_table("Machines and versions.", ("machine", "versions", "rows"), lines))
-    empty = [slot.cell.name for slot in slots if slot.row is None]
-    unfinished = [row for row in results.cells if not row.finished]
-    parts.append(_listed("cells of the plans are not computed", empty))
-    parts.append(_listed("rows are of unfinished trainings", [f"{row.path.stem} ({row.epochs})" for row in unfinished]))
-    if results.replaced:
-        parts.append(_listed("rows have a finished or later one of the same cell and were not used", results.replaced))
-    if results.ignored:
-        parts.append(_listed("files are no rows and were left out", results.ignored))
+    empty = Counter(f"{slot.cell.group}, {slot.cell.dataset}" for slot in slots if slot.row is None)
+    unfinished = [f"{row.path.stem} ({row.epochs})" for row in results.cells if not row.finished]
+    parts.append(_counted("cells of the plans are not computed", empty))
+    parts.append(_counted("rows are of unfinished trainings", Counter(unfinished)))
+    parts.append(
+        _counted("rows have a finished or later one of the same cell and were not used", Counter(results.replaced))
+    )
+    parts.append(_counted("files are no rows and were left out", Counter(results.ignored)))
     return Section("Commands and versions", parts)
 
 
@@ -238,8 +250,9 @@ def _versions(row: Row) -> str:
     return ", ".join(f"{name} {version}" for name, version in row.content.get("versions", {}).items())
 
 
-def _listed(what: str, names: Sequence[str]) -> str:
-    return f"{len(names)} {what}{': ' if names else ''}{', '.join(names)}."
+def _counted(what: str, names: Mapping[str, int]) -> str:
+    listed = "; ".join(f"{name}: {count}" if count > 1 else name for name, count in names.items())
+    return f"{sum(names.values())} {what}{f': {listed}' if listed else ''}."
 
 
 def counted(slots: Sequence[Slot]) -> str:

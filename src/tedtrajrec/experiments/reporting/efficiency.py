@@ -11,14 +11,14 @@ from tedtrajrec.experiments.reporting import figures
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
 from tedtrajrec.experiments.reporting.paper import METRICS, family_of
 from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by_place, place
-from tedtrajrec.experiments.reporting.results import Result, number, number_with_spread, results_of, spread
+from tedtrajrec.experiments.reporting.results import Result, main_results, number, number_with_spread, spread
 from tedtrajrec.experiments.reporting.rows import Row, Slot
 
 
 def efficiency_section(
     slots: Sequence[Slot], performance: Sequence[Slot], facts: Mapping[str, Facts], folder: Path
 ) -> Section | None:
-    """Return what methods cost, for each dataset and keep ratio, with their accuracy beside it.
+    """Return what methods cost, for each dataset at its densest keep ratio, with their accuracy beside it.
 
     Parameters
     ----------
@@ -32,9 +32,10 @@ def efficiency_section(
         Of the report.
     """
     parts: list[Part] = []
-    trained = {(one.dataset, one.keep, one.method): one for one in results_of(performance) if not one.variant}
-    for (dataset, keep), found in by_place(slots).items():
-        results = {one: trained.get((dataset, keep, one.method)) for one in found if one.rows}
+    trained = {where: main_results(found) for where, found in by_place(performance).items()}
+    for (dataset, keep), found in _densest(by_place(slots)).items():
+        whole_of = trained.get((dataset, keep), {})
+        results = {one: whole_of.get(one.method) for one in found if one.rows}
         if not results:
             continue
         where = place(dataset, keep, list(results))
@@ -53,6 +54,15 @@ def efficiency_section(
             caption = f"Accuracy against cost, {dataset} at keep {keep}; methods without weights are at the left only."
             parts.append(figures.cost_figure(folder, name, costs, caption))
     return Section("Efficiency", parts) if parts else None
+
+
+def _densest(places: Mapping[tuple[str, str], list[Result]]) -> dict[tuple[str, str], list[Result]]:
+    """Return the first place of each dataset that has rows; costs hardly change with the keep ratio."""
+    found: dict[str, tuple[str, str]] = {}
+    for place_, results in places.items():
+        if any(result.rows for result in results):
+            found.setdefault(place_[0], place_)
+    return {place_: places[place_] for place_ in found.values()}
 
 
 _COSTS = (

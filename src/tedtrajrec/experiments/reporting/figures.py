@@ -37,8 +37,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 def robustness_figure(folder: Path, name: str, results: Sequence[Result], caption: str) -> Picture:
     """Draw the six metrics over the keep ratio, a line for each method."""
     figure, spaces = _figure(3, 2)
-    methods = list(dict.fromkeys(result.method for result in results))
-    keeps = sorted({float(keep_share(result.keep)) for result in results}, reverse=True)
+    methods = list(dict.fromkeys(result.method for result in results if result.rows))
+    keeps = sorted({float(keep_share(result.keep)) for result in results if result.rows}, reverse=True)
     for axes, metric in zip(spaces, METRICS, strict=True):
         for method in methods:
             points = [

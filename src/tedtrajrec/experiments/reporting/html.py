@@ -24,7 +24,8 @@ caption { text-align: left; padding-bottom: .4rem; font-weight: 600; }
 th, td { padding: .2rem .7rem; text-align: right; white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 11rem; }
 .rows th:first-child { min-width: 0; }
-thead th { border-bottom: 2px solid var(--ink); }
+thead th, thead td { border-bottom: 2px solid var(--ink); }
+thead th { white-space: normal; vertical-align: bottom; }
 tbody { border-bottom: 1px solid var(--line); }
 tbody th { font-weight: 400; } tbody th[scope=rowgroup] { font-weight: 600; padding-top: .5rem; }
 td a { color: inherit; text-decoration: none; } td a:hover, td a:focus { text-decoration: underline dotted; }

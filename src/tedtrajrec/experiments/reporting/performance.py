@@ -11,7 +11,7 @@ from scipy import stats
 from tedtrajrec.data.sampling import keep_share
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
 from tedtrajrec.experiments.reporting.paper import DATASETS, METRICS, TABLE, Metric, label_of
-from tedtrajrec.experiments.reporting.results import Floats, Result, number, results_of
+from tedtrajrec.experiments.reporting.results import Floats, Result, main_results, number, results_of
 from tedtrajrec.experiments.reporting.rows import Slot
 from tedtrajrec.experiments.reporting.tables import gain, margins_table, results_table
 
@@ -97,7 +97,7 @@ def paper_table(dataset: str, keep: str, results: Sequence[Result]) -> Table | N
     Improvements of TedTrajRec over the best other method stand below, for methods that both have.
     """
     published = TABLE.get((dataset, keep), {})
-    own = {result.method: result for result in results if result.final and not result.variant}
+    own = main_results(result for result in results if result.final)
     both = [method for method in published if method in own]
     if len(both) < 2:
         return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.experiments.reporting.paper import METRICS, Metric, label_of, order_of
-from tedtrajrec.experiments.reporting.rows import Row, Slot
+from tedtrajrec.experiments.reporting.rows import Row, Slot, settings_of
 from tedtrajrec.experiments.trips import load_trips
 
 Floats = NDArray[np.float64]
@@ -51,6 +51,7 @@ class Result:
     dataset: str
     keep: str
     slots: tuple[Slot, ...]
+    apart: str = ""  # settings that tell it from others of the same name
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -66,7 +67,7 @@ class Result:
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return f"{label_of(self.method)}, {self.variant}" if self.variant else label_of(self.method)
+        return ", ".join(text for text in (label_of(self.method), self.variant, self.apart) if text)
 
     @property
     def state(self) -> str:
@@ -112,13 +113,34 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 
 def results_of(slots: Iterable[Slot]) -> list[Result]:
-    """Gather slots of the same method, variant, dataset and keep ratio; methods in the paper's order."""
-    groups: dict[tuple[str, str, str, str], list[Slot]] = {}
+    """Gather slots that differ in their seed alone; methods in the paper's order.
+
+    Rows of other settings under the same names, as of two plans, are results of their own, told apart by these.
+    """
+    names: dict[tuple[str, str, str, str], dict[frozenset[str], list[Slot]]] = {}
     for slot in slots:
         cell = slot.cell
-        groups.setdefault((cell.method, cell.variant, cell.dataset, cell.keep), []).append(slot)
-    found = [Result(*key, tuple(group)) for key, group in groups.items()]
+        same = names.setdefault((cell.method, cell.variant, cell.dataset, cell.keep), {})
+        same.setdefault(settings_of(cell), []).append(slot)
+    found = []
+    for name, kinds in names.items():
+        common = frozenset.intersection(*kinds)
+        found += [Result(*name, tuple(group), ", ".join(sorted(kind - common))) for kind, group in kinds.items()]
     return sorted(found, key=lambda result: order_of(result.method))
+
+
+def main_results(results: Iterable[Result]) -> dict[str, Result]:
+    """Return one result for each method, of those without a variant: the one with the most seeds."""
+    found: dict[str, Result] = {}
+    for result in results:
+        known = found.get(result.method)
+        if not result.variant and (known is None or _seeds(result) > _seeds(known)):
+            found[result.method] = result
+    return found
+
+
+def _seeds(result: Result) -> tuple[bool, int]:
+    return result.final, len(result.rows)
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:

@@ -189,6 +189,11 @@ def work_of(cell: Cell) -> Cell:
     return replace(cell, group="", variant="", settings=tuple(sorted(cell.settings)))
 
 
+def settings_of(cell: Cell) -> frozenset[str]:
+    """Return the settings of a cell without those that follow from its seed and keep ratio."""
+    return frozenset(text for text in cell.settings if not text.startswith(("train.seed=", "train.keep=")))
+
+
 def setting(cell: Cell, key: str) -> str | None:
     """Return the text of a setting of a cell; the last one counts."""
     found = [text.partition("=")[2] for text in cell.settings if text.startswith(f"{key}=")]

@@ -15,13 +15,11 @@ from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Ta
 from tedtrajrec.experiments.reporting.paper import label_of
 from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by_place, place
 from tedtrajrec.experiments.reporting.results import Result, Spread, number_with_spread, results_of
-from tedtrajrec.experiments.reporting.rows import Slot, setting
+from tedtrajrec.experiments.reporting.rows import Slot, setting, settings_of
 from tedtrajrec.experiments.reporting.tables import marked, results_table
 
 TRANSFER = ("never there", "with a start", "from nothing")
 """Groups of the transfer experiment; ``simulated`` cells are only what it starts from."""
-
-_OF_THE_CELL = ("train.seed=", "train.keep=")  # settings that cells of one kind do not share
 
 
 def robustness_section(
@@ -51,7 +49,7 @@ def robustness_section(
 
 
 def _kind(cell: Cell) -> tuple[str, str, frozenset[str]]:
-    return cell.method, cell.variant, frozenset(s for s in cell.settings if not s.startswith(_OF_THE_CELL))
+    return cell.method, cell.variant, settings_of(cell)
 
 
 # ---------------------------------------------------------------------- ablations and sensitivity
@@ -59,13 +57,9 @@ def _kind(cell: Cell) -> tuple[str, str, frozenset[str]]:
 
 def changes(results: Sequence[Result]) -> dict[Result, dict[str, str]]:
     """Return the settings in which each of several results differs from what all of them share, by name."""
-    own = {result: _shared(result.slots) for result in results}
+    own = {result: settings_of(result.slots[0].cell) for result in results}
     common = frozenset.intersection(*own.values()) if own else frozenset()
     return {result: dict(text.partition("=")[::2] for text in sorted(texts - common)) for result, texts in own.items()}
-
-
-def _shared(slots: Sequence[Slot]) -> frozenset[str]:
-    return frozenset(s for s in slots[0].cell.settings if not s.startswith(_OF_THE_CELL))
 
 
 _ABLATIONS: dict[str, Callable[[Mapping[str, str]], bool]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from tedtrajrec.experiments.reporting.page import Block, Line, Mark, Table, Value
 from tedtrajrec.experiments.reporting.paper import METRICS, PUBLISHED, Metric, family_of, label_of
-from tedtrajrec.experiments.reporting.results import Result, Spread, number, number_with_spread
+from tedtrajrec.experiments.reporting.results import Result, Spread, main_results, number, number_with_spread
 from tedtrajrec.experiments.reporting.significance import bootstrap_interval, holm, sign_flip_test
 
 ALPHA = 0.05
@@ -92,8 +92,13 @@ def results_table(
         gains = [line for comparison in COMPARISONS if (line := _improvement(results, comparison, draw)) is not None]
         if gains:
             groups.append(Block(tuple(gains), "Improvement"))
-    notes = [_MARKED, *([_IMPROVED] if gains else []), *([_TESTED] if unclear else []), *_other_draws(results)]
-    if draw == "test" and not unclear and len(results) > 1:
+    notes = [
+        *([_MARKED] if any(marks.values()) else []),
+        *([_IMPROVED] if gains else []),
+        *([_TESTED] if unclear else []),
+        *_other_draws(results),
+    ]
+    if draw == "test" and not unclear and sum(result.final for result in results) > 1:
         notes.append("No paired test: the trips of these rows were not kept.")
     return Table(caption, ("", *(metric.label for metric in METRICS), "seeds"), tuple(groups), tuple(notes))
 
@@ -136,7 +141,7 @@ def _contest(
 ) -> tuple[Result, Result] | None:
     """Return the method of a comparison and the best of the others, where both are finished."""
     plain = [result for result in results if not result.variant and result.final]
-    own = next((result for result in plain if result.method == comparison.method), None)
+    own = main_results(plain).get(comparison.method)
     others = [result for result in plain if result.method != comparison.method and comparison.others(result.method)]
     other = best(others, metric, draw)
     return None if own is None or other is None else (own, other)
