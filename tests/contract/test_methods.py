@@ -1,4 +1,4 @@
-"""What every method of the registry must do, on a small made-up city."""
+"""What every method of the registry must do, before any training."""
 
 from __future__ import annotations
 
@@ -10,52 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from tedtrajrec.data.batch import Batch, make_batch
-from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
-from tedtrajrec.data.sampling import draw_observed
+from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.base import Method, Recovered
-from tedtrajrec.methods.registry import METHODS, describe_methods, load_method, make_method, method_class
-from tedtrajrec.network.candidates import CandidateFinder
-from tedtrajrec.network.synthetic import CityConfig, synthetic_city
-from tedtrajrec.trips.simulate import simulate_trips
-from tedtrajrec.trips.table import Trips
-
-STEP_S = 15
-ZONE = "Europe/Berlin"
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    city = synthetic_city(size="small")
-    trips = simulate_trips(city, trips=100, step_s=STEP_S, seed=5)
-    parts = {"train": np.arange(85), "valid": np.arange(85, 92), "test": np.arange(92, 100)}
-    splits = {name: shards_of(trips.select(which)) for name, which in parts.items()}
-    return write_dataset(tmp_path_factory.mktemp("contract") / "city", city, splits, step_s=STEP_S, time_zone=ZONE)
+from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.registry import METHODS, Needs, describe_method, load_method, make_method, method_class
+from tests.conftest import make_grid
+from tests.contract.conftest import batch_of, write_trips_of
 
 
 @pytest.fixture(scope="module")
 def training_only(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """The same training trips, and nothing to validate or test with."""
-    splits = {"train": shards_of(dataset.split("train").trips())}
-    path = tmp_path_factory.mktemp("contract") / "training_only"
-    return write_dataset(path, dataset.network, splits, step_s=STEP_S, time_zone=ZONE)
-
-
-def batch_of(dataset: Dataset, trips: Trips) -> Batch:
-    return make_batch(
-        trips,
-        draw_observed(trips, "1/8", seed=2),
-        dataset.network,
-        step_s=STEP_S,
-        time_zone=ZONE,
-        finder=CandidateFinder(dataset.network),
-    )
-
-
-@pytest.fixture(scope="module")
-def batch(dataset: Dataset) -> Batch:
-    return batch_of(dataset, dataset.split("test").trips())
+    return write_trips_of(tmp_path_factory.mktemp("contract") / "training_only", dataset, "train")
 
 
 def prepared(name: str, dataset: Dataset) -> Method[Any]:
@@ -86,7 +54,9 @@ def test_every_step_has_an_answer_in_range(method: Method[Any], batch: Batch, re
     found = recovered
     shape = batch.step_mask.shape
     assert found.segment.shape == found.ratio.shape == found.log_prob.shape == shape
-    assert (found.segment.dtype, found.ratio.dtype) == (torch.int64, torch.float32)
+    assert (found.segment.dtype, found.ratio.dtype, found.log_prob.dtype) == (
+        torch.int64, torch.float32, torch.float32
+    )  # fmt: skip
     segment, ratio, log_prob = (values[batch.step_mask] for values in found)
     assert ((segment >= 0) & (segment < method.network.n_segments)).all()
     assert ((ratio >= 0) & (ratio <= 1)).all()
@@ -97,11 +67,27 @@ def test_every_step_has_an_answer_in_range(method: Method[Any], batch: Batch, re
 
 def test_a_trip_does_not_depend_on_the_others(method: Method[Any], dataset: Dataset, recovered: Recovered) -> None:
     trips = dataset.split("test").trips()
-    few = np.array([6, 1, 3])
-    apart = batch_of(dataset, trips.select(few))
-    width = apart.step_mask.shape[1]
-    among = Recovered(*(values[few, :width] for values in recovered))
-    assert_same(among, method.recover(apart), apart.step_mask)
+    for few in ([6, 1, 3], [2]):  # some methods have a way of their own for one trip
+        apart = batch_of(dataset, trips.select(np.array(few)))
+        width = apart.step_mask.shape[1]
+        among = Recovered(*(values[few, :width] for values in recovered))
+        assert_same(among, method.recover(apart), apart.step_mask)
+
+
+def test_choices_begin_with_the_answer(method: Method[Any], dataset: Dataset, batch: Batch) -> None:
+    first, choices = method.best(batch, 1), method.best(batch, 3)
+    real = batch.step_mask
+    assert choices.segment.shape[:2] == choices.ratio.shape[:2] == choices.log_prob.shape[:2] == real.shape
+    assert 1 <= choices.segment.shape[2] <= 3
+    assert_same(Recovered(*(part[..., 0] for part in first)), Recovered(*(part[..., 0] for part in choices)), real)
+    found = choices.segment[real].sort(dim=-1).values
+    assert ((found >= -1) & (found < method.network.n_segments)).all()
+    assert ((found[:, 1:] != found[:, :-1]) | (found[:, 1:] < 0)).all()  # all different
+    one = batch_of(dataset, dataset.split("test").trips(np.array([2])))
+    n, k = one.step_mask.shape[1], choices.segment.shape[2]
+    among = Recovered(*(values[2:3, :n].flatten(1) for values in choices))
+    alone = Recovered(*(values.flatten(1) for values in method.best(one, 3)))
+    assert_same(among, alone, torch.ones(1, n * k, dtype=torch.bool))
 
 
 def test_the_same_again(method: Method[Any], batch: Batch, recovered: Recovered) -> None:
@@ -119,7 +105,7 @@ def test_saved_and_loaded(method: Method[Any], batch: Batch, recovered: Recovere
 
 def test_another_network_is_refused_or_told_of(method: Method[Any], tmp_path: Path) -> None:
     method.save(tmp_path / "run")
-    other = synthetic_city(config=CityConfig(radius_m=500.0, block_m=120.0, river_m=60.0, radials=3), seed=9)
+    other = make_grid(3, 4, spacing_m=120.0)
     assert method.note == ""
     if type(method).adopt is not Method.adopt:
         assert method.network.hash in load_method(tmp_path / "run", other).note
@@ -150,7 +136,17 @@ def test_does_not_look_at_the_truth(method: Method[Any], batch: Batch, recovered
     assert_same(method.recover(shuffled), recovered, batch.step_mask)
 
 
-def test_names_and_descriptions() -> None:
-    for name, line in describe_methods().items():
-        assert method_class(name).name == name
-        assert line.endswith(".")
+@pytest.mark.parametrize("name", METHODS)
+def test_the_registry_says_what_the_class_is(name: str) -> None:
+    cls, needs = method_class(name), METHODS[name].needs
+    assert cls.name == name
+    assert describe_method(name).endswith(".")
+    assert issubclass(cls, LearnedMethod) == (needs in (Needs.TRAINING, Needs.PRETRAINING))
+    fields = {field.name for field in dataclasses.fields(cls.Config)}
+    assert ("pretrain_epochs" in fields) == (needs is Needs.PRETRAINING)
+    if needs is Needs.NOTHING:
+        assert cls.precompute is Method.precompute
+    if needs in (Needs.BETTER, Needs.PAST):
+        assert cls.precompute is not Method.precompute
+    assert all(isinstance(preset, cls.Config) for preset in cls.PRESETS.values())
+    assert cls.PRESETS.get("default", cls.Config()) == cls.Config()

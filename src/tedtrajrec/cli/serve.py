@@ -18,6 +18,9 @@ def serve(
     network: Annotated[
         Path | None, typer.Option("--network", help="Road network: without a model, or other than the model's.")
     ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="Method that needs no training, without a model [route_hmm].")
+    ] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to listen at [8000].")] = None,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets other machines in [127.0.0.1].")
@@ -59,6 +62,7 @@ def serve(
         make_settings(
             model=model,
             network=network,
+            method=method,
             port=port,
             host=host,
             token_file=token_file,

@@ -343,7 +343,7 @@ class StepDecoder(nn.Module):
         most = [scores.topk(min(choices, scores.shape[-1])) for _, scores in self._log_probs(states, constraint)]
         log_probs, several = (torch.cat(part, dim=1) for part in zip(*most, strict=True))
         road = roads.at(several, minute[..., None].expand_as(several))
-        return Decoded(several, self.ratio(states[:, :, None].expand_as(road), road), log_probs)
+        return Decoded(several, self.ratio(states[:, :, None].expand(*several.shape, -1), road), log_probs)
 
     def _log_probs(self, states: Tensor, constraint: Constraint) -> Iterator[tuple[slice, Tensor]]:
         """Yield log P of all segments [B, ., S] for h [B, n, d], some steps at a time: all together may be large."""
