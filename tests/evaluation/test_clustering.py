@@ -34,7 +34,7 @@ def test_the_radii_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("measure", MEASURES)
 @given(seed=st.integers(0, 10_000), min_samples=st.sampled_from([1, 3, MIN_SAMPLES]))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_labels_and_scores_against_the_whole_matrix(measure, seed, min_samples) -> None:
     trips = families(seed)
     whole = literal_matrix(trips, measure)

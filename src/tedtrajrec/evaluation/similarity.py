@@ -84,6 +84,7 @@ class Neighbours:
 
     nearest: Ints  # [T] the nearest other trip, the first of several; -1 where there is no other
     distance: NDArray[np.float64]  # [T] to it; NaN where there is no other
+    tied: NDArray[np.bool_]  # [T] whether another one is as near
     rank: Ints | None  # [T] of a given other trip among all others by distance, from 1; equal ones by their number
     graph: csr_array  # [T, T] the distances that are at most a given one, each trip's own 0 among them
 
@@ -158,7 +159,7 @@ def find_neighbours(
     n = len(sequences)
     if not n:
         raise InputError("there are no trips to compare")
-    nearest, distance = np.full(n, -1), np.full(n, np.nan)
+    nearest, distance, tied = np.full(n, -1), np.full(n, np.nan), np.zeros(n, np.bool_)
     rank = None if target is None else np.empty(n, np.int64)
     sought = None if target is None else torch.from_numpy(target).to(device)
     number = torch.arange(n, device=device)
@@ -173,6 +174,7 @@ def find_neighbours(
         if n > 1:
             least, at = distances.min(1)
             nearest[here], distance[here] = at.cpu().numpy(), least.cpu().numpy()
+            tied[here] = ((distances == least[:, None]).sum(1) > 1).cpu().numpy()
         if rank is not None and sought is not None:
             wanted = sought[rows, None]
             bound = distances.gather(1, wanted)
@@ -181,7 +183,7 @@ def find_neighbours(
     first, second, values_near = (np.concatenate(column) for column in zip(*near, strict=True))
     # Distances of 0 are stored like all others; without them alike trips would not be neighbours.
     graph = coo_array((values_near, (first, second)), shape=(n, n)).tocsr()
-    return Neighbours(nearest, distance, rank, graph)
+    return Neighbours(nearest, distance, tied, rank, graph)
 
 
 def recall_at(rank: Ints, k: int) -> float:

@@ -168,6 +168,7 @@ def _measure(
         **{f"r_at_{k}": recall_at(found.rank, k) for k in KS},
         **{name: float(np.mean([scores[name] for scores in by_eps])) for name in by_eps[0]},
         "alone": int((found.distance == 1).sum()),
+        "tied": int(found.tied.sum()),
         "by_eps": [{"eps": radius, **scores} for radius, scores in zip(EPS, by_eps, strict=True)],
     }
 
