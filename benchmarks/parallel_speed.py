@@ -4,14 +4,17 @@
 
 The problem is that of the paper's model in ``model_speed.py``: some 8,800 segments, 72 steps of 15 s, 10 fixes, d 256.
 Trips are random drives through a made-up city; the method has learned from 2,000 others. ``candidates`` is the part
-on the processor (all cores), ``train`` and ``recover`` the part on the device with inputs that lie there, and ``whole``
-recovery from fixes to drivable positions, one batch after another.
+on the processor (all cores), ``train`` and ``recover`` the part on the device with inputs that lie there (scores,
+probabilities and the likeliest trip), and ``whole`` recovery from fixes to drivable positions, one batch after another.
+Working memory is the peak less what is held between batches: network, weights, in training their gradients and means.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
+import gc
 import json
 import os
 import time
@@ -25,6 +28,7 @@ import torch
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.cells import machine
 from tedtrajrec.methods.lattice import WITHIN_S, Past
+from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
@@ -53,18 +57,28 @@ def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
     """Return random drives that do not turn back, at half the free flow, with fixes 5 m off."""
     rng = np.random.default_rng(seed)
     cost = 2 * network.length_m / network.speed_mps
-    segment, ratio = np.zeros((trips, STEPS), np.int32), np.zeros((trips, STEPS))
-    for trip in range(trips):
-        s, entered, step = int(rng.integers(network.n_segments)), 0.0, 0
-        while step < STEPS:
-            while step < STEPS and step * STEP_S < entered + cost[s]:
-                segment[trip, step], ratio[trip, step] = s, (step * STEP_S - entered) / cost[s]
-                step += 1
-            entered += cost[s]
-            after = network.succ[network.succ_offset[s] : network.succ_offset[s + 1]]
-            ahead = after[after != network.twin[s]]
-            s = int(rng.choice(ahead if len(ahead) else after))
-    lon, lat = network.point_at(segment.ravel(), ratio.ravel())
+    first, count = network.succ_offset[:-1].astype(np.int64), np.diff(network.succ_offset)
+    source = np.repeat(np.arange(network.n_segments), count)
+    back = np.full(network.n_segments, np.iinfo(np.int64).max)  # place of the turn among what may follow
+    turns = np.flatnonzero(network.succ == network.twin[source])
+    back[source[turns]] = turns - first[source[turns]]
+    ahead = np.maximum(count - (back < count), 1)
+    back[count == 1] = np.iinfo(np.int64).max  # the end of a road
+    at, time_s = rng.integers(network.n_segments, size=trips), np.zeros(trips)
+    on, since = [at], [time_s]
+    while time_s.min() < STEPS * STEP_S:
+        time_s = time_s + cost[at]
+        draw = rng.integers(ahead[at])
+        at = network.succ[first[at] + draw + (draw >= back[at])].astype(np.int64)
+        on.append(at)
+        since.append(time_s)
+    clock, never = STEP_S * np.arange(STEPS), 1e7
+    apart = never * np.arange(trips)[:, None]  # so that the drives follow one another in one row
+    entered, taken = np.stack(since, axis=1), np.stack(on, axis=1)
+    place = np.searchsorted((np.minimum(entered, never / 2) + apart).ravel(), (clock + apart).ravel(), "right") - 1
+    segment = taken.ravel()[place].astype(np.int32)
+    ratio = ((clock - entered.ravel()[place].reshape(trips, STEPS)).ravel() / cost[segment]).clip(0, 1)
+    lon, lat = network.point_at(segment, ratio)
     x, y = network.plane.to_xy(lon, lat)
     lon, lat = network.plane.to_lonlat(x + rng.normal(0, 5, len(x)), y + rng.normal(0, 5, len(y)))
     return Trips(
@@ -73,13 +87,14 @@ def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
         time=np.tile(1_700_000_000 + STEP_S * np.arange(STEPS), trips),
         lon=lon,
         lat=lat,
-        segment=segment.ravel(),
-        ratio=ratio.ravel(),
+        segment=segment,
+        ratio=ratio,
     )
 
 
+@functools.lru_cache(maxsize=1)
 def method_for(network: RoadNetwork, device: torch.device) -> TedTrajRecParallel:
-    """Return a method with random weights that knows past drives."""
+    """Return a method with random weights that knows past drives, and reads the likeliest trip from the chain."""
     method = TedTrajRecParallel(network, ParallelConfig())
     pace = 2 / network.speed_mps.astype(np.float64)
     visits = visits_of(network, drives(network, PAST_TRIPS, 1), pace * network.length_m)
@@ -90,6 +105,15 @@ def method_for(network: RoadNetwork, device: torch.device) -> TedTrajRecParallel
     return method.to(device)
 
 
+def table_bytes(method: TedTrajRecParallel) -> int:
+    """Return the size of what the method holds of the segments of the network on its device, in use."""
+    sizes = {method.network.n_segments, method.road_gnn.edges.shape[1]}
+    with torch.no_grad():
+        held = [*method.parameters(), *method.buffers(), *(part for part in method.roads() if part is not None)]
+    return sum(part.nbytes for part in held if sizes & set(part.shape))
+
+
+@functools.lru_cache(maxsize=4)
 def batch_of(network: RoadNetwork, trips: int) -> Batch:
     """Return trips with a fix at every 8th step and at the last."""
     step = np.tile(np.arange(STEPS), trips)
@@ -116,32 +140,68 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
+def inputs_of(method: TedTrajRecParallel, trips: int, device: torch.device) -> ParallelInputs:
+    """Return inputs on the device: of 64 trips at most, over and over."""
+    some = method.inputs(batch_of(method.network, min(trips, 64))).rounded()
+    times = -(-trips // 64)
+    return ParallelInputs(*(part.repeat(times, *[1] * (part.ndim - 1))[:trips] for part in some)).to(device)
+
+
 def measure(network: RoadNetwork, what: str, trips: int, device: torch.device) -> dict[str, Any]:
-    """Return one row."""
-    method, batch = method_for(network, device), batch_of(network, trips)
+    """Return one row: ``recover`` is read as the likeliest trip with probabilities, ``whole`` is what users get."""
+    method = method_for(network, device)
+    method.config = dataclasses.replace(method.config, decode="viterbi" if what == "recover" else "drivable")
+    per_segment = table_bytes(method)
+    copies = 1
+    method.train(what == "train").to(device)  # which forgets the graphs of earlier rows
+    if what != "train":
+        method.decode(inputs_of(method, 1, device))  # which makes what is kept of the network
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+    held = torch.cuda.memory_allocated() if device.type == "cuda" else 0
     if what == "candidates":
+        batch = batch_of(network, trips)
         took = seconds(lambda: method.inputs(batch), torch.device("cpu"))
     elif what == "train":
-        method.train()
+        inputs, progress = inputs_of(method, trips, device), Progress()
         trainer = Trainer(method, TrainConfig(batch=trips), 1000)
-        inputs, progress = method.inputs(batch).rounded().to(device), Progress()
         took = seconds(lambda: trainer(inputs, progress), device)
-    else:
-        method.eval()
-        inputs = method.inputs(batch).rounded().to(device)
+        copies = 4  # the gradient and the two means of the optimizer are as large as the weights
+    elif what == "recover":
+        inputs = inputs_of(method, trips, device)
         decode = Recorded(method.decode, device) if device.type == "cuda" else method.decode
-        method.recover(batch)
-        took = seconds((lambda: method.recover(batch)) if what == "whole" else (lambda: decode(inputs)), device)
+        took = seconds(lambda: decode(inputs), device)
+    else:
+        batch = batch_of(network, trips)
+        took = seconds(lambda: method.recover(batch), device)
     row = {"what": what, "segments": network.n_segments, "batch": trips, "ms": 1e3 * took[0], "cpu_ms": 1e3 * took[1]}
     row |= {"trips_per_s": trips / took[0], "threads": torch.get_num_threads(), "device": str(device)}
+    row |= {"table_bytes_per_segment": round(per_segment / network.n_segments)}
     if device.type == "cuda":
-        row |= {"peak_gib": torch.cuda.max_memory_allocated() / 2**30}
-        row |= {"working_gib": (torch.cuda.max_memory_allocated() - before) / 2**30}
+        more = (copies - 1) * sum(weight.nbytes for weight in method.parameters())
+        peak = torch.cuda.max_memory_allocated()
+        row |= {"peak_gib": peak / 2**30, "working_gib": (peak - held - more) / 2**30}
+    for weight in method.parameters():
+        weight.grad = None
     return row | machine()
+
+
+def flatness(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return how much time and working memory of the same work differ between networks: the largest by the least."""
+    found = []
+    for what, trips in dict.fromkeys((row["what"], row["batch"]) for row in rows):
+        same = [row for row in rows if (row["what"], row["batch"]) == (what, trips)]
+        ratio = {
+            name: max(row[name] for row in same) / min(row[name] for row in same)
+            for name in ("ms", "working_gib")
+            if what != "candidates" or name == "ms"
+            if name in same[0] and min(row[name] for row in same) > 0
+        }
+        if len(same) > 1:
+            found.append({"flat": what, "batch": trips, "segments": [row["segments"] for row in same], **ratio})
+    return found
 
 
 def main() -> None:
@@ -162,11 +222,15 @@ def main() -> None:
     if arguments.sizes:
         for name in ("5k", "20k", "100k"):
             other = city_of(RADIUS_M[name])
-            asked += [(other, what, b) for what in ("candidates", "whole") for b in (1, 64)] + [(other, "train", 64)]
+            asked += [(other, what, b) for what in ("candidates", "recover", "whole") for b in (1, 64)]
+            asked += [(other, "train", 64)]
     rows = []
     for network, what, trips in asked:
         rows.append(measure(network, what, trips, device))
         print(json.dumps(rows[-1]), flush=True)
+    if arguments.sizes:
+        rows += flatness([row for row in rows if row["segments"] != city.n_segments])
+        print("\n".join(json.dumps(row) for row in rows if "flat" in row))
     if arguments.output is not None:
         arguments.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
 

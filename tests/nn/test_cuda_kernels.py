@@ -1,0 +1,175 @@
+"""Kernels for CUDA devices against their twins in tensor operations; most need such a device, and Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tedtrajrec.nn import kernels
+from tedtrajrec.nn.best_paths import by_kernel
+from tedtrajrec.nn.chain import Chain, log_partition, marginals, negative_log_likelihood, viterbi
+from tedtrajrec.nn.kernels import kernels_for
+from tedtrajrec.nn.parallel_decoder import Moves, TransitionScorer
+from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.time_attention import Kind, TimeAttention
+from tests.nn.test_chain import made_chain, some_truth
+
+DEVICE = torch.device("cuda")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+Answer = Sequence[Tensor]
+
+
+@pytest.fixture
+def exact_products() -> Iterator[None]:
+    """Keep TF32 out of the products around the kernels."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def both_ways(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Answer]) -> tuple[Answer, Answer]:
+    """Return what the kernels and what tensor operations give, on the same device."""
+    found = work()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "_module", lambda _: None)
+        return found, work()
+
+
+def agree(found: Answer, expected: Answer) -> None:
+    """Check that two answers are the same but for rounding."""
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * max(1.0, float(other.abs().max())))
+
+
+def gradients(outputs: Tensor, variables: Sequence[Tensor]) -> list[Tensor]:
+    """Return the outputs, and the gradients of a random sum of them."""
+    toward = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(5)).to(outputs)
+    return [outputs.detach(), *torch.autograd.grad((outputs * toward).sum(), variables, materialize_grads=True)]
+
+
+def test_there_are_none_for_other_devices_and_types() -> None:
+    assert kernels_for("chain_cuda", torch.zeros(3)) is None
+    if torch.cuda.is_available():
+        assert kernels_for("chain_cuda", torch.zeros(3, device=DEVICE)) is not None
+        assert kernels_for("chain_cuda", torch.zeros(3, device=DEVICE).double()) is None
+
+
+def test_without_triton_there_are_none_but_other_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importing(missing: str) -> Callable[[str], Any]:
+        def load(_: str) -> None:
+            raise ModuleNotFoundError(name=missing)
+
+        return load
+
+    monkeypatch.setattr(kernels.importlib, "import_module", importing("triton"))
+    assert kernels._module.__wrapped__("chain_cuda") is None
+    monkeypatch.setattr(kernels.importlib, "import_module", importing("tedtrajrec.nn.chain_cuda"))
+    with pytest.raises(ModuleNotFoundError):
+        kernels._module.__wrapped__("chain_cuda")
+
+
+@pytest.mark.parametrize("kind", ["ted", "exp_decay", "full"])
+def test_reading_at_once_is_reading_in_two_steps(kind: Kind) -> None:
+    torch.manual_seed(1)
+    layer = TimeAttention(8, 2, kind=kind)
+    query, memory, mask = torch.randn(5, 3, 8), torch.randn(3, 4, 8), torch.ones(3, 4, dtype=torch.bool)
+    memory_time, query_time = torch.rand(3, 4), torch.rand(3, 5)
+    expected = layer.attend(query, layer.evolve(memory, memory_time, query_time, mask))
+    assert torch.equal(layer.read(query, query_time, memory, memory_time, mask), expected)
+
+
+def made_moves(device: torch.device) -> Moves:
+    """Return ways between 5 lists of 10 candidates, some of them the same segments."""
+    random = torch.Generator().manual_seed(4)
+    b, p, lists, c = 2, 6, 5, 10
+    ends = torch.randint(lists, (2, b, p), generator=random)
+    way = torch.randint(-1500, 3000, (b, p, c, c), generator=random).clamp(min=-1).to(torch.int16)
+    segment = torch.randint(12, (b, lists, c), generator=random)
+    rest, enter = torch.rand(2, b, lists, c, generator=random)
+    return Moves(*(part.to(device) for part in (*ends, segment, rest, enter, way)), unit=1500.0)
+
+
+def made_ways(device: torch.device) -> TransitionScorer:
+    """Return a scorer none of whose weights are 0."""
+    torch.manual_seed(2)
+    ways = TransitionScorer(3)
+    for weight in ways.parameters():
+        torch.nn.init.normal_(weight)
+    return ways.to(device)
+
+
+def test_moves_are_scored_as_their_candidates_say() -> None:
+    moves, ways = made_moves(torch.device("cpu")), made_ways(torch.device("cpu"))
+    found = ways.between(moves)
+    for b, p, c, d in [(0, 0, 0, 0), (1, 5, 9, 2), (0, 3, 4, 4), (1, 2, 7, 8), (1, 1, 3, 6)]:
+        i, j = moves.source[b, p], moves.target[b, p]
+        same = moves.segment[b, i, c] == moves.segment[b, j, d]
+        rest, enter, between = moves.rest[b, i, c], moves.enter[b, j, d], moves.way[b, p, c, d].float() / moves.unit
+        whole = torch.minimum(rest, enter) if same else rest + enter + between
+        one = [torch.as_tensor(part).reshape(1, 1, 1, 1) for part in (between, whole, between >= 0, same)]
+        torch.testing.assert_close(found[b, p, c, d], ways(torch.tensor([p % 3]), *one).squeeze())
+
+
+@needs_cuda
+@pytest.mark.parametrize("c", [1, 5, 16, 48, 70, 128, 130])
+def test_chains(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = made_chain(c, (30, 1, 7, 2), c, 5, whole=c == 48, dtype=torch.float32)
+    truth = some_truth(plain, c).where(plain.mask, -1).to(DEVICE)
+    unary, pair = (part.to(DEVICE, copy=True).requires_grad_(True) for part in plain[:2])
+    chain = Chain(unary, pair, plain.which.to(DEVICE), plain.mask.to(DEVICE))
+
+    def work() -> Answer:
+        sums = [
+            gradients(log_partition(chain), (unary, pair)),
+            gradients(negative_log_likelihood(chain, truth), (unary, pair)),
+        ]
+        return [*sums[0], *sums[1], marginals(chain)]
+
+    agree(*both_ways(monkeypatch, work))
+    path, score = viterbi(chain)
+    expected, best = (part[:, 0] for part in by_kernel(*plain, 1))
+    assert torch.equal(path.cpu(), expected.where(plain.mask, 0))
+    assert torch.equal(score.detach().cpu(), best)
+
+
+@needs_cuda
+@pytest.mark.usefixtures("exact_products")
+@pytest.mark.parametrize(("d", "heads", "k"), [(8, 2, 1), (24, 2, 4), (256, 8, 10)])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_attention(d: int, heads: int, k: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    b, q = 3, 7
+    layer = TimeAttention(d, heads, dropout=dropout).to(DEVICE)
+    query = torch.randn(q, b, d, device=DEVICE, requires_grad=True)
+    memory = torch.randn(b, k, d, device=DEVICE, requires_grad=True)
+    times = 10 * torch.rand(b, k, device=DEVICE), 10 * torch.rand(b, q, device=DEVICE)
+    mask = torch.rand(b, k, device=DEVICE) > 0.3
+    if dropout:
+        draw = (torch.rand(q, b, heads, k, device=DEVICE) > dropout).float() / (1 - dropout)
+        layer.dropout.forward = lambda weight: weight * draw  # type: ignore[method-assign]
+
+    def work() -> Answer:
+        return gradients(layer.read(query, times[1], memory, times[0], mask), [query, memory, *layer.parameters()])
+
+    agree(*both_ways(monkeypatch, work))
+
+
+@needs_cuda
+@pytest.mark.parametrize("d", [1, 20, 256])
+def test_roads(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    tables = [torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((30, d), (30, d), (d,))]
+    segment = torch.randint(30, (3, 101), device=DEVICE)
+    minute = 1440 * torch.rand(3, 1, device=DEVICE).expand(3, 101)
+    agree(*both_ways(monkeypatch, lambda: gradients(Roads(*tables).at(segment, minute), tables)))
+
+
+@needs_cuda
+def test_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves, ways = made_moves(DEVICE), made_ways(DEVICE)
+    agree(*both_ways(monkeypatch, lambda: gradients(ways.between(moves), list(ways.parameters()))))
