@@ -13,7 +13,7 @@ from sklearn import metrics
 from sklearn.cluster import DBSCAN
 
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.clustering import EPS
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.evaluation.similarity import MEASURES
@@ -151,6 +151,8 @@ def test_rows_that_are_there_are_not_made_again(city, results, tmp_path, monkeyp
     assert len(said) == 4
     with pytest.raises(TypeError):  # other settings need other figures
         run_uses(city, results, tmp_path, min_samples=2)
+    with pytest.raises(ConfigError, match="at least 1"):
+        run_uses(city, results, tmp_path, min_samples=0)
 
 
 def test_broken_rows_are_made_again(city, results, tmp_path) -> None:
@@ -186,6 +188,10 @@ def test_trips_that_are_not_of_the_dataset(city, results, tmp_path) -> None:
         run_uses(city, tmp_path, tmp_path)
     save(offsets=cell.offsets + np.where(np.arange(61) == 2, 1, 0))
     with pytest.raises(InputError, match=r"row 2: trip 'trip 1' has \d+ steps"):
+        run_uses(city, tmp_path, tmp_path)
+    one = cell.offsets[1]
+    save(traj_id=cell.traj_id[:1], offsets=cell.offsets[:2], observed=cell.observed[:one], segment=cell.segment[:one])
+    with pytest.raises(InputError, match="no other trip"):
         run_uses(city, tmp_path, tmp_path)
     save(observed=cell.observed[1:])
     with pytest.raises(InputError, match="do not fit together"):

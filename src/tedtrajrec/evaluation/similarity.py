@@ -165,7 +165,8 @@ def find_neighbours(
     number = torch.arange(n, device=device)
     near: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]] = []
     blocks = distance_blocks(sequences, measure, device=device, workers=workers)
-    for rows, distances in progress(blocks, measure, unit="block") if show_progress else blocks:
+    total = -(-n // ROWS) if device.type == "cpu" else None
+    for rows, distances in progress(blocks, measure, total=total, unit="block") if show_progress else blocks:
         here = rows.cpu().numpy()
         row, column = (distances <= radius).nonzero(as_tuple=True)
         values = distances[row, column]

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import effective_share, mean_fixes
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.clustering import EPS, MIN_SAMPLES, Labels, cluster_trips, compare_clusters
 from tedtrajrec.evaluation.run import truth_of
 from tedtrajrec.evaluation.similarity import MEASURES, Measure, Sequences, find_neighbours, recall_at
@@ -86,7 +86,7 @@ def run_uses(
 ) -> list[dict[str, Any]]:
     """Search and cluster what cells recovered, write a row of JSON for each, and return all rows.
 
-    A row that is there and was made from the same trips with the same settings is not made again.
+    A row that is there and was made from the same trips of the same cell with the same settings is not made again.
 
     Parameters
     ----------
@@ -115,6 +115,8 @@ def run_uses(
     InputError
         If there are no such cells, or their trips are not those of the dataset.
     """
+    if min_samples < 1:
+        raise ConfigError(f"min_samples is {min_samples}; it must be at least 1.")
     prepared = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     settings = {"k": list(KS), "eps": list(EPS), "min_samples": min_samples}
     files = _files(Path(results), cells)
@@ -122,7 +124,7 @@ def run_uses(
     rows = []
     for task, truth in _tasks(prepared, Path(results), files, say):
         path = Path(output) / f"{task.name}.json"
-        made_from = _hash(task.sequences, truth.sequences, json.dumps(settings))
+        made_from = _hash(task.sequences, truth.sequences, json.dumps([settings, task.cell, task.finished]))
         row = read_json(path)
         if not isinstance(row, dict) or row.get("made_from") != made_from:
             started = time.time()
@@ -225,6 +227,8 @@ def _truth_of(
     ids = cell.traj_id.tolist()
     if len(cell.offsets) != len(ids) + 1 or not cell.offsets[-1] == len(cell.segment) == len(cell.observed):
         raise InputError("the arrays do not fit together", file=file, remedy="Run the cell again.")
+    if len(ids) < 2:
+        raise InputError("there is no other trip to find", file=file, remedy="Recover at least two trips.")
     missing = next((i for i, traj_id in enumerate(ids) if traj_id not in number), None)
     if missing is not None:
         raise InputError(
@@ -262,7 +266,7 @@ def _references(dataset: Dataset, truth: _Truth, cell: CellTrips) -> Iterator[tu
 
 
 def _hash(found: Sequences, truth: Sequences, settings: str) -> str:
-    """Return a name for all that a row's figures depend on."""
+    """Return a name for all that a row depends on."""
     digest = hashlib.sha256(settings.encode())
     for array in (found.offsets, found.values, truth.offsets, truth.values):
         digest.update(f"{len(array)};".encode() + array.tobytes())
