@@ -25,11 +25,6 @@ from tests.trips.test_match import trip
 SMALL = DhtrConfig(d=8, around=5, dropout=0.0, cell_m=80.0, ratio_weight=2.0)
 
 
-@pytest.fixture(scope="module")
-def grid() -> RoadNetwork:
-    return make_grid(4, 4)
-
-
 def made(grid: RoadNetwork, **settings: object) -> DhtrHmm:
     torch.manual_seed(2)
     return DhtrHmm(grid, dataclasses.replace(SMALL, **settings)).double()

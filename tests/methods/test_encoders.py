@@ -89,20 +89,6 @@ def _trained_once(method: GruDecodedMethod[Any, Any], inputs: Any) -> GruDecoded
     return copy
 
 
-def test_eight_trips_are_soon_known(method: GruDecodedMethod[Any, Any], batch: Batch) -> None:
-    inputs = method.train().inputs(batch, forced=torch.ones_like(batch.step_mask))
-    optimizer = torch.optim.Adam(method.parameters(), lr=0.02)
-    losses = []
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss = method.loss(inputs).total
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(method.parameters(), 1.0)
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert losses[-1] < 0.25 * losses[0]
-
-
 def test_a_saved_method_keeps_all_that_training_left(
     method: GruDecodedMethod[Any, Any], batch: Batch, tmp_path: Path
 ) -> None:

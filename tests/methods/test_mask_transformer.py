@@ -16,23 +16,12 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.mask_transformer import MaskConfig, MaskTransformer, kept_steps
 from tedtrajrec.network.roadnet import RoadNetwork
-from tests.conftest import make_grid
 from tests.methods.few_trips import write_few_trips
 from tests.nn import literal
 
 SMALL = MaskConfig(
     d=8, layers=1, heads=2, width=12, prompts=3, condition_width=4, condition_cells=3, wave_m=200.0, dropout=0.0
 )
-
-
-@pytest.fixture(scope="module")
-def grid() -> RoadNetwork:
-    return make_grid(3, 3)
-
-
-@pytest.fixture
-def inputs(grid: RoadNetwork) -> Inputs:
-    return literal.double(literal.made_inputs(grid.n_segments, 7))
 
 
 def made(grid: RoadNetwork, config: MaskConfig = SMALL) -> MaskTransformer:

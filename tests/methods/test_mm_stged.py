@@ -17,7 +17,6 @@ from tedtrajrec.nn.decoder import GruCore
 from tedtrajrec.nn.flow_decoder import FlowDecoder
 from tedtrajrec.nn.road_condition import RoadCondition
 from tedtrajrec.nn.trajectory_graph import TrajectoryGraph, links_of
-from tests.conftest import make_grid
 from tests.methods import mtrajrec_literal
 from tests.methods.past.test_flow import driven
 from tests.nn import literal
@@ -26,16 +25,6 @@ SMALL = MmStgedConfig(
     d=8, road_d=5, dropout=0.0, ratio_weight=3.0, flow_width=4, condition_width=3, condition_cells=4, top_k=2
 )
 D, K, FLOOR = 8, 2, 1e-6
-
-
-@pytest.fixture(scope="module")
-def grid() -> RoadNetwork:
-    return make_grid(3, 3)
-
-
-@pytest.fixture
-def inputs(grid: RoadNetwork) -> Inputs:
-    return literal.double(literal.made_inputs(grid.n_segments, 7))
 
 
 def made(grid: RoadNetwork) -> MmStged:

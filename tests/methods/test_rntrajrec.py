@@ -12,22 +12,11 @@ from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.rntrajrec import RNTrajRec, RNTrajRecConfig
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.gps_former import Around, GpsFormerLayer, followers, graphs_around
-from tests.conftest import make_grid
 from tests.methods import mtrajrec_literal
 from tests.nn import literal
 from tests.nn.test_grid_gnn import attended
 
 SMALL = RNTrajRecConfig(d=8, heads=2, width=12, dropout=0.0, ratio_weight=3.0)
-
-
-@pytest.fixture(scope="module")
-def grid() -> RoadNetwork:
-    return make_grid(3, 3)
-
-
-@pytest.fixture
-def inputs(grid: RoadNetwork) -> Inputs:
-    return literal.double(literal.made_inputs(grid.n_segments, 7))
 
 
 def made(grid: RoadNetwork) -> RNTrajRec:

@@ -23,11 +23,6 @@ from tests.trips.test_match import trip
 SMALL = TeriConfig(d=8, heads=2, width=12, dropout=0.0, cell_m=80.0)
 
 
-@pytest.fixture(scope="module")
-def grid() -> RoadNetwork:
-    return make_grid(4, 4)
-
-
 def made(grid: RoadNetwork, **settings: object) -> TeriHmm:
     torch.manual_seed(2)
     method = TeriHmm(grid, dataclasses.replace(SMALL, **settings)).double()

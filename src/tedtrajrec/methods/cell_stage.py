@@ -35,8 +35,7 @@ class CellConfig(LearnedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.cell_m > 0:
-            raise ValueError("cell_m must be positive")
+        self.check_positive("cell_m")
 
 
 CellSettings = TypeVar("CellSettings", bound=CellConfig)

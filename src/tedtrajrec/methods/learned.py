@@ -43,13 +43,17 @@ class LearnedConfig:
     smoothing: float = 0.0  # of the labels
 
     def __post_init__(self) -> None:
-        for name in ("d", "most_candidates", "eta_m", "mask_radius_m", "mask_beta_m"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive")
+        self.check_positive("d", "most_candidates", "eta_m", "mask_radius_m", "mask_beta_m")
         if not (0 <= self.dropout < 1 and 0 <= self.smoothing < 1 and self.ratio_weight >= 0):
             raise ValueError("dropout and smoothing must be 0 to 1, ratio_weight at least 0")
         if not 0 < self.mask_floor <= 1:
             raise ValueError("mask_floor must be above 0 and at most 1")
+
+    def check_positive(self, *names: str) -> None:
+        """Refuse settings of these names that are not above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
 
     def check_heads(self, heads: int) -> None:
         """Refuse a number of heads among which the width cannot be divided."""

@@ -62,9 +62,7 @@ class MmStgedConfig(MTrajRecConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("flow_width", "condition_width", "condition_cells", "top_k"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive")
+        self.check_positive("flow_width", "condition_width", "condition_cells", "top_k")
 
 
 class MmStged(GruDecodedMethod[MmStgedConfig, Inputs]):

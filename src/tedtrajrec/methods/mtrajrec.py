@@ -37,8 +37,7 @@ class MTrajRecConfig(GruDecodedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cell_m <= 0:
-            raise ValueError("cell_m must be positive")
+        self.check_positive("cell_m")
 
 
 class MTrajRec(GruDecodedMethod[MTrajRecConfig, Inputs]):

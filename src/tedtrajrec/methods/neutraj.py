@@ -50,8 +50,7 @@ class NeuTrajConfig(GruDecodedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cell_m <= 0:
-            raise ValueError("cell_m must be positive")
+        self.check_positive("cell_m")
         if self.layers < 1 or self.around < 0:
             raise ValueError("layers must be at least 1, around at least 0")
 

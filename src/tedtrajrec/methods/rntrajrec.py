@@ -50,9 +50,7 @@ class RNTrajRecConfig(MTrajRecConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "width", "gamma_m"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive")
+        self.check_positive("heads", "width", "gamma_m")
         self.check_heads(self.heads)
         if self.road_width != self.d:
             raise ValueError("road_d must be d")

@@ -43,9 +43,7 @@ class TedTrajRecConfig(LearnedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "width", "gamma_m"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive")
+        self.check_positive("heads", "width", "gamma_m")
         self.check_heads(self.heads)
         if self.guided and self.d % 2:
             raise ValueError("guided needs an even width d")
