@@ -23,6 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.threads import map_parts
 
 Floats = NDArray[np.float64]
@@ -102,8 +103,8 @@ def _search(
                 continue
             if size + ways > len(total):
                 room = 2 * (size + ways)
-                total, low, high = _longer(total, room), _longer(low, room), _longer(high, room)
-                back, breaks = _longer(back, room), _longer(breaks, room)
+                total, low, high = resized(total, size, room), resized(low, size, room), resized(high, size, room)
+                back, breaks = resized(back, size, room), resized(breaks, size, room)
             first = size
             if i == 0:
                 total[size], low[size], high[size] = score[i, d], lowest[i, d], highest[i, d]
@@ -167,10 +168,3 @@ def _keep(
             kept += 1
     total[kept], low[kept], high[kept], back[kept], breaks[kept] = value, begins, ends, way, is_broken
     return kept + 1
-
-
-@njit(cache=True, nogil=True)
-def _longer(values: NDArray[np.generic], room: int) -> NDArray[np.generic]:  # pragma: no cover  (compiled)
-    out = np.empty(room, values.dtype)
-    out[: len(values)] = values
-    return out

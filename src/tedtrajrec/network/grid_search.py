@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.network.grid import PieceGrid
 
 Floats = NDArray[np.float64]
@@ -103,9 +103,9 @@ def search_within(
         count[i] = n
         if total + n > room:
             room = max(2 * room, (total + n) * len(x) // (i + 1))  # at the rate seen so far
-            piece = _grown(piece, total, room)
-            share = _grown(share, total, room)
-            distance2 = _grown(distance2, total, room)
+            piece = resized(piece, total, room)
+            share = resized(share, total, room)
+            distance2 = resized(distance2, total, room)
         for j in order[:n]:
             piece[total] = found_piece[j]
             share[total] = found_share[j]
@@ -131,7 +131,7 @@ def _sort(order: Ints, key: Floats, tie: Ints, n: int, bucket: Ints) -> None:  #
         for i in range(n):
             bucket[int((key[i] - low) * scale) + 1] += 1
         if bucket[: n + 1].max() > 64:  # not evenly at all
-            order[:n] = np.argsort(key[:n])
+            order[:n] = np.argsort(key[:n], kind="mergesort")
         else:
             for i in range(n):
                 bucket[i + 1] += bucket[i]
@@ -146,13 +146,6 @@ def _sort(order: Ints, key: Floats, tie: Ints, n: int, bucket: Ints) -> None:  #
             order[k] = order[k - 1]
             k -= 1
         order[k] = j
-
-
-@njit(cache=True, nogil=True)
-def _grown(values: NDArray[Any], used: int, room: int) -> NDArray[Any]:  # pragma: no cover  (compiled)
-    grown = np.empty(room, values.dtype)
-    grown[:used] = values[:used]
-    return grown
 
 
 @njit(cache=True, nogil=True)

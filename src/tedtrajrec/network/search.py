@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.network.heap import pop, push
 
 Floats = NDArray[np.float64]
@@ -173,9 +174,7 @@ def append_chain(
         segment = parent[segment]
         count += 1
     if size + count > len(out):
-        longer = np.empty(2 * (size + count), np.int32)
-        longer[:size] = out[:size]
-        out = longer
+        out = resized(out, size, 2 * (size + count))
     segment = target
     for k in range(size + count - 1, size, -1):
         out[k] = segment

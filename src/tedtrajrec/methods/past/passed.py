@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.methods.past.passing import Passing
 from tedtrajrec.methods.past.places import room_for, slot_of
 
@@ -193,7 +194,7 @@ def _wait(
             continue
         first, stop = passing.offset[here.segment[k]], passing.offset[here.segment[k] + 1]
         if n + stop - first > len(waiting):
-            waiting = _longer(waiting, n + stop - first)
+            waiting = resized(waiting, len(waiting), max(2 * len(waiting), n + stop - first))
         for i in range(first, stop):
             visit = passing.seen[i]
             t = visit["trip"]
@@ -242,7 +243,7 @@ def _join(
                 if item["visit"] > visit["visit"] or end < start or away > FARTHEST:
                     continue
                 if n == len(drives):
-                    drives = _longer(drives, n + 1)
+                    drives = resized(drives, len(drives), max(2 * len(drives), n + 1))
                 weight = np.exp(-away) * here.rare[a] * here.rare[k]
                 pair = (a - before) * (high - low) + k - low
                 flow[pair] += weight
@@ -370,11 +371,3 @@ def _cast(
             total += out.votes[step, c]
         for c in range(n):
             out.votes[step, c] /= max(total, LEAST)
-
-
-@njit(cache=True, nogil=True)
-def _longer(values: Records, least: int) -> Records:  # pragma: no cover  (compiled)
-    grown = np.empty(max(2 * len(values), least), values.dtype)
-    for i in range(len(values)):
-        grown[i] = values[i]
-    return grown

@@ -9,12 +9,13 @@ that the matcher found takes part as one more, light sub-trip.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.methods.past.history import History, Passes, find_passes, position_at
 
 Floats = NDArray[np.float64]
@@ -126,7 +127,11 @@ def collect_votes(
             while k < end and (steps.time[k] <= own.time[f] or is_last):
                 room = high - low
                 if offset[k] + room > len(segment):
-                    segment, share, ratio = _longer(segment, room), _longer(share, room), _longer(ratio, room)
+                    segment, share, ratio = (
+                        resized(segment, len(segment), 2 * len(segment) + room),
+                        resized(share, len(share), 2 * len(share) + room),
+                        resized(ratio, len(ratio), 2 * len(ratio) + room),
+                    )
                 offset[k + 1] = _vote_at_fix(own, low, high, forward, backward, offset[k], segment, share, ratio)
                 k += 1
             if is_last:
@@ -135,7 +140,11 @@ def collect_votes(
             while k < end and steps.time[k] < own.time[f + 1]:
                 room = len(voters.chance)
                 if offset[k] + room > len(segment):
-                    segment, share, ratio = _longer(segment, room), _longer(share, room), _longer(ratio, room)
+                    segment, share, ratio = (
+                        resized(segment, len(segment), 2 * len(segment) + room),
+                        resized(share, len(share), 2 * len(share) + room),
+                        resized(ratio, len(ratio), 2 * len(ratio) + room),
+                    )
                 part = (steps.time[k] - own.time[f]) / (own.time[f + 1] - own.time[f])
                 route = int(steps.segment[k]), float(steps.ratio[k])
                 offset[k + 1] = _vote(history, voters, part, route, slot, offset[k], segment, share, ratio)
@@ -187,7 +196,11 @@ def join(trip: Segments, head: Ints, fixes: Fixes, passes: Passes, scale: float)
                 away = abs(took - elapsed) / scale
                 if took > 0.0 and away <= CUT:
                     if n == len(first):
-                        first, last, weight = _longer(first, 0), _longer(last, 0), _longer(weight, 0)
+                        first, last, weight = (
+                            resized(first, len(first), 2 * len(first)),
+                            resized(last, len(last), 2 * len(last)),
+                            resized(weight, len(weight), 2 * len(weight)),
+                        )
                     first[n], last[n] = i, j
                     weight[n] = passes.weight[i] * passes.weight[j] * np.exp(-away)
                     n += 1
@@ -196,14 +209,6 @@ def join(trip: Segments, head: Ints, fixes: Fixes, passes: Passes, scale: float)
             head[trip[passes.piece[j]]] = -1
         offset[f + 1] = n
     return SubTrips(offset, first[:n], last[:n], weight[:n])
-
-
-@njit(cache=True, nogil=True)
-def _longer(values: NDArray[Any], room: int) -> NDArray[Any]:  # pragma: no cover  (compiled)
-    """Return a copy with at least ``room`` more places, and twice as many."""
-    grown = np.empty(2 * len(values) + room, values.dtype)
-    grown[: len(values)] = values
-    return grown
 
 
 @njit(cache=True, nogil=True)

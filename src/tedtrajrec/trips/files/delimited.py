@@ -122,7 +122,7 @@ class DelimitedFile(FixSource):
             )
         if "Empty CSV" in message:
             return InputError("the file has a header but no rows", file=self.path)
-        if "CSV parse error: Expected" in message:
+        if "CSV parse error" in message and "Expected" in message:  # one thread also says which row of the file
             return self._first_uneven(names)
         if isinstance(error, OSError | EOFError | zlib.error) and self.gzipped:
             return InputError(

@@ -12,6 +12,7 @@ import numpy as np
 from numba import from_dtype, njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.network.heap import pop, push
 from tedtrajrec.trips.matching.hierarchy import Hierarchy
 
@@ -102,7 +103,7 @@ def climb(
             cost = climbs.step[here].cost + arc.cost
             if seen[q].climb != number:
                 if size + len(climbs.offset) > len(climbs.step):  # the climbs to come will have room for a first step
-                    climbs = _longer(climbs)
+                    climbs = Climbs(climbs.offset, resized(climbs.step, size, 2 * len(climbs.step)))
                 seen[q].climb, seen[q].step = number, size
                 size += 1
                 if q >= n_complete:
@@ -115,11 +116,3 @@ def climb(
             step.seconds = climbs.step[here].seconds + arc.seconds
     climbs.offset[j + 1] = size
     return climbs
-
-
-@njit(cache=True, nogil=True)
-def _longer(climbs: Climbs) -> Climbs:  # pragma: no cover  (compiled)
-    step = np.empty(2 * len(climbs.step), STEP_TYPE)
-    for i in range(len(climbs.step)):
-        step[i] = climbs.step[i]
-    return Climbs(climbs.offset, step)

@@ -51,9 +51,7 @@ def find_noise(grid: PieceGrid, x: Floats, y: Floats, trip_offsets: Ints, config
         if len(left) == 0 or reach == config.radius_limit_m:
             break
         reach = min(2 * reach, config.radius_limit_m)
-    noise = np.empty(len(x))
-    _estimate_noise(nearest, trip_offsets, config.least_noise_m, config.most_noise_m, noise)
-    return noise
+    return _estimate_noise(nearest, trip_offsets, config.least_noise_m, config.most_noise_m)
 
 
 def find_candidates(
@@ -112,19 +110,20 @@ def _replaced(count: Ints, places: Places, again: Ints, new_count: Ints, new_pla
     )
 
 
-@njit(cache=True, nogil=True)
-def _estimate_noise(
-    nearest: Floats, trip_offsets: Ints, least: float, most: float, noise: Floats
-) -> None:  # pragma: no cover  (compiled)
-    """Fill in the noise of each trip: the median distance to the nearest road as that of a normal, and a prior."""
-    for trip in range(len(trip_offsets) - 1):
-        first, last = trip_offsets[trip], trip_offsets[trip + 1]
-        if first == last:
-            continue
-        seen = 1.4826 * np.median(nearest[first:last])
-        seen *= 1.0 + seen / STREETS_M
-        weight = (last - first) / (last - first + PRIOR_FIXES)
-        noise[first:last] = min(max(weight * seen + (1 - weight) * PRIOR_NOISE_M, least), most)
+def _estimate_noise(nearest: Floats, trip_offsets: Ints, least: float, most: float) -> Floats:
+    """Return the noise of fixes: the median distance of their trip to the nearest road, as a normal's, and a prior."""
+    count = np.diff(trip_offsets)
+    trip = np.repeat(np.arange(len(count)), count)
+    ranked = nearest[np.lexsort((nearest, trip))]
+    some = count > 0
+    first = trip_offsets[:-1][some]
+    low, high = (ranked[first + (count[some] + k) // 2] for k in (-1, 0))
+    seen = np.zeros(len(count))
+    seen[some] = 1.4826 * (low + high) / 2
+    seen *= 1.0 + seen / STREETS_M
+    weight = count / (count + PRIOR_FIXES)
+    noise = np.clip(weight * seen + (1 - weight) * PRIOR_NOISE_M, least, most)
+    return np.repeat(noise, count)
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.network.heap import pop, push
 
 Floats = NDArray[np.float64]
@@ -115,7 +116,8 @@ def build_hierarchy(succ_offset: Ints, succ: Numbers, arcs: tuple[Floats, Floats
 def _over_parts(values: Floats, left: Numbers, right: Numbers) -> Floats:  # pragma: no cover  (compiled)
     """Return values of all arcs from those of the original ones; a shortcut comes after its parts."""
     out = np.zeros(len(left))
-    out[: len(values)] = values
+    for arc in range(len(values)):
+        out[arc] = values[arc]
     for arc in range(len(values), len(left)):
         if left[arc] >= 0:
             out[arc] = out[left[arc]] + out[right[arc]]
@@ -197,22 +199,15 @@ def _with_room(graph: _Graph, n_arcs: int, more: int) -> _Graph:  # pragma: no c
     return _Graph(
         graph.first_out,
         graph.first_in,
-        _resized(graph.next_out, n_arcs, room),
-        _resized(graph.next_in, n_arcs, room),
-        _resized(graph.tail, n_arcs, room),
-        _resized(graph.head, n_arcs, room),
-        _resized(graph.cost, n_arcs, room),
-        _resized(graph.hops, n_arcs, room),
-        _resized(graph.left, n_arcs, room),
-        _resized(graph.right, n_arcs, room),
+        resized(graph.next_out, n_arcs, room),
+        resized(graph.next_in, n_arcs, room),
+        resized(graph.tail, n_arcs, room),
+        resized(graph.head, n_arcs, room),
+        resized(graph.cost, n_arcs, room),
+        resized(graph.hops, n_arcs, room),
+        resized(graph.left, n_arcs, room),
+        resized(graph.right, n_arcs, room),
     )
-
-
-@njit(cache=True, nogil=True)
-def _resized(values: NDArray[Any], size: int, room: int) -> NDArray[Any]:  # pragma: no cover  (compiled)
-    out = np.empty(room, values.dtype)
-    out[:size] = values[:size]
-    return out
 
 
 @njit(cache=True, nogil=True)

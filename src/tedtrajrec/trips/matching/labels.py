@@ -120,7 +120,6 @@ def _resized(
     entry: Records, driven: Floats, size: int, room: int
 ) -> tuple[Records, Floats]:  # pragma: no cover  (compiled)
     longer, farther = np.empty(room, ENTRY_TYPE), np.empty((room, 2))
-    farther[:size] = driven[:size]
     for i in range(size):
-        longer[i] = entry[i]
+        longer[i], farther[i, 0], farther[i, 1] = entry[i], driven[i, 0], driven[i, 1]
     return longer, farther

@@ -6,12 +6,13 @@ next. The chain runs forwards over all trips of a chunk and, in :func:`smooth`, 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.trips.matching.fixes import Candidates
 from tedtrajrec.trips.matching.transitions import FOLLOWED, MATCHED, NO_ROUTE, OFF_MAP, Model, Work, connect, new_work
 from tedtrajrec.trips.matching.ways import Roads, Scratch
@@ -113,9 +114,9 @@ def build_lattice(
                     )
                 if step < 0 or n_live > 0:
                     if weight_offset[n] + n_live * width > len(weight):
-                        weight = _grown(weight, 2 * (weight_offset[n] + n_live * width))
+                        weight = resized(weight, len(weight), 2 * (weight_offset[n] + n_live * width))
                     if live_offset[n] + n_live > len(live):
-                        live = _grown(live, 2 * (live_offset[n] + n_live))
+                        live = resized(live, len(live), 2 * (live_offset[n] + n_live))
                     if step < 0:
                         score[first:last] = candidates.log_likelihood[first:last]
                     else:
@@ -173,13 +174,6 @@ def build_lattice(
         score,
         share,
     )
-
-
-@njit(cache=True, nogil=True)
-def _grown(values: NDArray[Any], room: int) -> NDArray[Any]:  # pragma: no cover  (compiled)
-    grown = np.empty(room, values.dtype)
-    grown[: len(values)] = values
-    return grown
 
 
 @njit(cache=True, nogil=True)

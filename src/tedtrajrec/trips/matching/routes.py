@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.trips.matching.fixes import Candidates
 from tedtrajrec.trips.matching.lattice import BREAK_NO_ROUTE, BREAK_TOO_FAST, GOES_ON, Lattice
 from tedtrajrec.trips.matching.transitions import FOLLOWED, NO_ROUTE, STAND, Model, backwards, farthest
@@ -120,7 +121,7 @@ def drive(
                 trip += 1
             piece_trip[piece] = trip
             if size == len(route):
-                route = _longer(route, size)
+                route = resized(route, size, 2 * size)
             route[size] = segment
             size += 1
         else:
@@ -132,7 +133,8 @@ def drive(
         place[n] = size - 1
         if lattice.broken[n] != GOES_ON:
             if len(enter) < len(route):
-                enter, leave = _longer(enter, len(route)), _longer(leave, len(route))
+                n_places = len(enter) + len(route)
+                enter, leave = resized(enter, len(enter), n_places), resized(leave, len(leave), n_places)
             end = _next_unlike(positions.status, FOLLOWED, i + 1, trip_offsets[trip + 1])
             size = _settle(
                 roads,
@@ -308,14 +310,6 @@ def _jumps(
     x, y, time = fixes
     straight = np.sqrt((x[b] - x[a]) ** 2 + (y[b] - y[a]) ** 2)
     return bool(straight > farthest(model, float(time[b] - time[a]), candidates.noise[b]))
-
-
-@njit(cache=True, nogil=True)
-def _longer(values: NDArray[Any], room: int) -> NDArray[Any]:  # pragma: no cover  (compiled)
-    """Return a copy with at least ``room`` more or twice the places."""
-    grown = np.empty(len(values) + max(room, len(values)), values.dtype)
-    grown[: len(values)] = values
-    return grown
 
 
 @njit(cache=True, nogil=True)

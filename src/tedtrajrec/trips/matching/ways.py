@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tedtrajrec.growing import resized
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.splitmix import mixed, unit
 from tedtrajrec.trips.matching.climbs import ENTERING, LEAVING, Climbs, Search, begin, climb, new_climbs, new_search
@@ -306,9 +307,7 @@ def trace_way(
 def _with(values: Segments, size: int, more: int) -> Segments:  # pragma: no cover  (compiled)
     """Return the first ``size`` values with one more behind them, in a longer list if need be."""
     if size == len(values):
-        longer = np.empty(2 * size + 1, np.int32)
-        longer[:size] = values
-        values = longer
+        values = resized(values, size, 2 * size + 1)
     values[size] = more
     return values
 
