@@ -22,7 +22,8 @@ from tedtrajrec.experiments.reporting.performance import Facts
 from tedtrajrec.experiments.reporting.results import number, results_of, spread
 from tedtrajrec.experiments.reporting.rows import Results, Row, Slot
 from tedtrajrec.experiments.reporting.tables import plain_table
-from tedtrajrec.experiments.reporting.uses import is_use, uses_section
+from tedtrajrec.experiments.reporting.uses import KIND as USES
+from tedtrajrec.experiments.reporting.uses import uses_section
 from tedtrajrec.files import existing_file, replacing
 
 PICTURE = "picture"
@@ -81,8 +82,6 @@ def other_sections(results: Results, folder: Path) -> list[Section]:
     kinds: dict[str, list[Row]] = {}
     for row in results.others:
         kind = str(row.content.get("kind") or row.content["experiment"])
-        if is_use(row):
-            continue
         if kind == PICTURE:
             title = str(row.content.get("title", "Pictures"))
             sections.setdefault(title, []).append(_picture(row, folder))
@@ -90,9 +89,9 @@ def other_sections(results: Results, folder: Path) -> list[Section]:
             sections.setdefault("Matching by interval", []).extend(_intervals(row, folder))
         else:
             kinds.setdefault(kind, []).append(row)
+    uses = uses_section(kinds.pop(USES, []))
     for kind, rows in kinds.items():
         sections.setdefault(kind.replace("_", " ").capitalize(), []).extend(_kind_tables(kind, rows))
-    uses = uses_section([row for row in results.others if is_use(row)])
     return [*([uses] if uses else []), *(Section(title, parts) for title, parts in sections.items())]
 
 

@@ -20,17 +20,9 @@ FOLDER = "figures"
 Point = tuple[float, Spread]  # x and what is drawn there
 
 _COLOURS = (
-    "#1f5a8c",
-    "#d9722e",
-    "#4d8a5b",
-    "#8e2f5c",
-    "#b08a1e",
-    "#5a5a5a",
-    "#6f4fa0",
-    "#2e9aa0",
-    "#a83232",
-    "#7a5c3e",
-)
+    "#1f5a8c", "#d9722e", "#4d8a5b", "#8e2f5c", "#b08a1e", "#5a5a5a", "#6f4fa0",
+    "#2e9aa0", "#a83232", "#7a5c3e", "#c45a9b", "#16324f", "#93a83a", "#e0855f",
+)  # fmt: skip
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 
 

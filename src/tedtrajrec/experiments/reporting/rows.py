@@ -65,8 +65,9 @@ class Row:
         return f"{done} of {planned} epochs" if planned else f"{done} epochs"
 
     def metric(self, name: str, draw: str = "test") -> float | None:
-        """Return one metric, or None where the row does not have it."""
-        value = self.content.get("metrics", {}).get(draw, {}).get(name)
+        """Return one metric, or None where the row does not have it; routes are those of the test draw."""
+        routes = self.content.get("routes", {}) if draw == "test" else {}
+        value = {**routes, **self.content.get("metrics", {}).get(draw, {})}.get(name)
         return None if value is None or math.isnan(value) else float(value)
 
     def __str__(self) -> str:

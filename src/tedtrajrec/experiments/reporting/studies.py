@@ -203,6 +203,8 @@ _CONFIDENCE = {
     "accuracy_at_50": ("accuracy of the surest 50 %", 3, True),
     "accuracy_at_80": ("80 %", 3, True),
     "accuracy_at_95": ("95 %", 3, True),
+    "true_route_in_1": ("true route is the first", 3, True),
+    "true_route_in_5": ("among five", 3, True),
 }
 _DRIVABLE = {
     "drivable": ("trips that can be driven", 3, True),

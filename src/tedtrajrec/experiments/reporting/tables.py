@@ -20,13 +20,14 @@ MARGINS = tuple(metric for metric in METRICS if metric.name in ("accuracy", "f1"
 _MARKED = "Best in bold, second underlined; unfinished rows do not compete."
 _TESTED = (
     f"{NOT_DISTINGUISHABLE} cannot be told from the best of its column (paired sign-flip test over trips, "
-    f"p ≥ {ALPHA:g} after Holm's correction within the column)."
+    f"p ≥ {ALPHA:g} after Holm's correction within the column). Rows whose trips were not kept are not tested."
 )
 _IMPROVED = "Improvements are relative, over the best of the methods that have a finished row here."
 _MARGINS = (
     "Margins are differences of means, with the sign by which more is better for every metric. ± combines the "
-    "standard deviations over seeds of both methods. Interval: paired bootstrap over trips; p: paired sign-flip test "
-    "over trips; both on each trip's mean over seeds, empty where trips were not kept."
+    "standard deviations over seeds of both methods; one with a single seed adds nothing. Interval: paired bootstrap "
+    "over trips; p: paired sign-flip test over trips; both on each trip's mean over seeds, empty where trips were not "
+    "kept."
 )
 
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tedtrajrec.config import from_dict
-from tedtrajrec.experiments.plan import Cell
 from tedtrajrec.experiments.reporting.page import Block, Line, Part, Section, Table, Value
-from tedtrajrec.experiments.reporting.paper import OTHER_FAMILY, family_of
-from tedtrajrec.experiments.reporting.results import number_with_spread, results_of, spread
-from tedtrajrec.experiments.reporting.rows import Row, Slot
+from tedtrajrec.experiments.reporting.paper import family_of, label_of, order_of
+from tedtrajrec.experiments.reporting.results import Spread, number_with_spread, spread
+from tedtrajrec.experiments.reporting.rows import Row
 from tedtrajrec.experiments.reporting.tables import marked
 
-_BEFORE = {"raw": "Raw data, matched", "raw_nearest": "Raw data, nearest segments"}
-_LABELS = {
-    "recall_at_1": "R@1",
-    "recall_at_10": "R@10",
-    "recall_at_50": "R@50",
-    "homogeneity": "homogeneity",
-    "completeness": "completeness",
-    "adjusted_rand": "adjusted Rand",
+KIND = "uses"
+"""Of the rows of :mod:`tedtrajrec.experiments.uses`."""
+
+_REFERENCES = {
+    # method of the row: its name and block
+    "raw": ("Raw data, matched", "Sparse"),
+    "raw_nearest": ("Raw data, nearest segments", "Sparse"),
+    "truth": ("The truth", "True"),
 }
-"""Of what is higher for better; other numbers of the rows follow, by their own names and without marks."""
-
-
-def is_use(row: Row) -> bool:
-    """Return whether a row is of similarity search and clustering."""
-    return "measures" in row.content
+_LABELS = {"r_at_1": "R@1", "r_at_10": "R@10", "r_at_50": "R@50", "adjusted_rand": "adjusted Rand"}
+_MEANING = (
+    "R@k: the share of trips whose most similar other true trip is among the k most similar recovered ones. Clusters "
+    "(DBSCAN) are compared with those of the true trips, mean over eps. Higher is better for all."
+)
 
 
 def uses_section(rows: Sequence[Row]) -> Section | None:
@@ -35,93 +33,72 @@ def uses_section(rows: Sequence[Row]) -> Section | None:
     Parameters
     ----------
     rows
-        Those for which :func:`is_use` holds.
+        Of this kind; columns are what they hold.
     """
+    draws: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        cell, draw = row.content["cell"], row.content.get("draw", {})
+        draws.setdefault((cell.get("dataset", ""), cell.get("keep", ""), draw.get("hash", "")), []).append(row)
     parts: list[Part] = []
-    draws = dict.fromkeys((str(row.content["dataset"]), row.content["draw"]) for row in rows if "draw" in row.content)
-    for dataset, draw in draws:
-        here = [row for row in rows if row.content.get("draw") == draw]
-        truths = {row.content.get("truth") for row in here}
-        here += [row for row in rows if row.content["kind"] == "truth" and row.content.get("truth") in truths]
-        measures = dict.fromkeys(name for row in here for name in row.content["measures"])
-        parts += [_table(here, measure, f"{measure.upper()}, {dataset}{_given(here)}.") for measure in measures]
+    for (dataset, keep, _), found in draws.items():
+        measures = dict.fromkeys(measure for row in found for measure in row.content["metrics"])
+        parts += [
+            _table(found, measure, f"{measure.upper()}, {_place(dataset, keep, found[0])}") for measure in measures
+        ]
     return Section("Use of recovered trips", parts) if parts else None
 
 
-def _given(rows: Sequence[Row]) -> str:
-    """Return what methods were given."""
-    keep = next((row.content["cell"]["keep"] for row in rows if row.content.get("cell")), None)
-    fixes = next((row.content["mean_fixes"] for row in rows if "mean_fixes" in row.content), None)
-    trips = max(int(row.content["trips"]) for row in rows)
-    said = [f"at keep {keep}" if keep else "", f"{trips:,} trips", f"{fixes:.1f} fixes a trip" if fixes else ""]
-    return "".join(f", {text}" for text in said if text)
+def _place(dataset: str, keep: str, row: Row) -> str:
+    words = [dataset, f"at keep {keep}" if keep else ""]
+    facts = [f"{row.content['trips']:,} trips"] if "trips" in row.content else []
+    if "mean_fixes" in row.content.get("draw", {}):
+        facts.append(f"{row.content['draw']['mean_fixes']:.1f} fixes a trip")
+    return f"{' '.join(word for word in words if word)} ({', '.join(facts)})."
 
 
 def _table(rows: Sequence[Row], measure: str, caption: str) -> Table:
-    numbers = {row: _numbers(row, measure) for row in rows}
-    columns = dict.fromkeys([*_LABELS, *(name for found in numbers.values() for name in found)])
-    columns = {name: None for name in columns if any(name in found for found in numbers.values())}
-    recovered = [row for row in rows if row.content.get("cell")]
-    slots = {from_dict(Cell, row.content["cell"]): row for row in recovered}
-    results = results_of(Slot(cell, row) for cell, row in slots.items())
-    groups = {result: result.rows for result in results}
-    values: list[list[Value]] = []
-    for name in columns:
-        found = [spread(numbers[row][name] for row in group if name in numbers[row]) for group in groups.values()]
-        texts = [
-            Value() if one is None else Value(number_with_spread(one, _digits(name)), rows=group)
-            for one, group in zip(found, groups.values(), strict=True)
-        ]
-        final = [one if result.final else None for one, result in zip(found, results, strict=True)]
-        values.append(marked(final, texts, higher=True) if name in _LABELS else texts)
+    groups: dict[tuple[str, str, bool], list[Row]] = {}  # seeds of a method; unfinished ones apart
+    for row in rows:
+        cell = row.content["cell"]
+        groups.setdefault((str(cell["method"]), str(cell.get("variant", "")), row.finished), []).append(row)
+    names = sorted(groups, key=lambda name: _order(name[0]))
+    columns = dict.fromkeys(column for row in rows for column in _figures(row, measure))
+    values = [_column([groups[name] for name in names], measure, column) for column in columns]
     blocks: dict[str, list[Line]] = {}
-    for result, line in zip(results, zip(*values, strict=True), strict=True):
-        head = f"{result.label} ({result.state})" if result.state else result.label
-        blocks.setdefault(family_of(result.method), []).append(Line(head, line))
-    made = [Block(tuple(lines), family) for family, lines in blocks.items()]
-    nameless = [row for row in rows if row.content["kind"] == "recovered" and not row.content.get("cell")]
-    if nameless:
-        lines = [_single(row, str(row.content["name"]), numbers[row], columns) for row in nameless]
-        made.append(Block(tuple(lines), OTHER_FAMILY))
-    before = [
-        _single(row, label, numbers[row], columns)
-        for kind, label in _BEFORE.items()
-        for row in rows
-        if row.content["kind"] == kind
-    ]
-    truth = [_single(row, "The truth", numbers[row], columns) for row in rows if row.content["kind"] == "truth"]
-    heads = ("", *(_LABELS.get(name, name.replace("_", " ")) for name in columns))
-    around = [Block(tuple(before), "Sparse"), *made, Block(tuple(truth), "True")]
-    note = f"{_SETTINGS} {_settings(rows)}"
-    return Table(caption, heads, tuple(block for block in around if block.lines), (note,))
+    for name, line in zip(names, zip(*values, strict=True), strict=True):
+        method, variant, finished = name
+        label, block = _REFERENCES.get(method, (label_of(method), family_of(method)))
+        head = ", ".join(text for text in (label, variant) if text) + ("" if finished else " (unfinished)")
+        blocks.setdefault(block, []).append(Line(head, (*line, Value(str(len(groups[name]))))))
+    heads = (_LABELS.get(column, column.replace("_", " ")) for column in columns)
+    made = tuple(Block(tuple(lines), title) for title, lines in blocks.items())
+    return Table(caption, ("", *heads, "seeds"), made, (f"{_MEANING}{_settings(rows[0].content.get('settings', {}))}",))
 
 
-_SETTINGS = (
-    "R@k: the share of trips whose most similar other true trip is among the k most similar recovered ones. Clusters "
-    "(DBSCAN) are compared with those of the true trips, mean over eps. Higher is better for all that are marked."
-)
+def _column(groups: Sequence[Sequence[Row]], measure: str, column: str) -> list[Value]:
+    means: list[Spread | None] = []
+    texts = []
+    for rows in groups:
+        found = spread(figures[column] for row in rows if column in (figures := _figures(row, measure)))
+        competes = rows[0].finished and rows[0].content["cell"]["method"] not in _REFERENCES
+        means.append(found if competes else None)
+        texts.append(Value() if found is None else Value(number_with_spread(found, 3), rows=tuple(rows)))
+    return marked(means, texts, higher=True)
 
 
-def _settings(rows: Sequence[Row]) -> str:
-    settings = rows[0].content.get("settings", {})
-    eps = settings.get("eps") or []
-    about = f"eps {min(eps):g} to {max(eps):g}" if eps else ""
-    least = f"min_samples {settings['min_samples']}" if "min_samples" in settings else ""
-    return ", ".join(text for text in (about, least) if text).capitalize() + "." if about or least else ""
+def _figures(row: Row, measure: str) -> Mapping[str, float]:
+    figures: Mapping[str, float] = row.content["metrics"].get(measure, {})
+    return figures
 
 
-def _numbers(row: Row, measure: str) -> dict[str, float]:
-    found = row.content["measures"].get(measure, {})
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+def _order(method: str) -> int:
+    """Return the place of a method: raw data first, the truth last."""
+    if method in _REFERENCES:
+        return 10_000 if method == "truth" else -1
+    return order_of(method)
 
 
-def _digits(name: str) -> int:
-    return 3 if name in _LABELS else 0
-
-
-def _single(row: Row, label: str, numbers: dict[str, float], columns: dict[str, None]) -> Line:
-    values = []
-    for name in columns:
-        found = spread([numbers[name]] if name in numbers else [])
-        values.append(Value() if found is None else Value(number_with_spread(found, _digits(name)), rows=(row,)))
-    return Line(label, tuple(values))
+def _settings(settings: Mapping[str, Any]) -> str:
+    if not {"eps", "min_samples"} <= settings.keys():
+        return ""
+    return f" eps {min(settings['eps']):g} to {max(settings['eps']):g}, min_samples {settings['min_samples']}."
