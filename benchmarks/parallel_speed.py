@@ -193,7 +193,7 @@ def flatness(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for what, trips in dict.fromkeys((row["what"], row["batch"]) for row in rows):
         same = [row for row in rows if (row["what"], row["batch"]) == (what, trips)]
-        ratio = {
+        ratio: dict[str, float] = {
             name: max(row[name] for row in same) / min(row[name] for row in same)
             for name in ("ms", "working_gib")
             if what != "candidates" or name == "ms"
