@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 $(USABLE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tedtrajrec needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -e $(READY) || $(BIN)/python -m pip install --quiet --editable '.[serve]'
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --no-compile --editable '.[serve]'
 	@touch $@
 
 demo: $(USABLE)

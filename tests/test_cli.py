@@ -12,7 +12,7 @@ import pytest
 
 from tedtrajrec import __version__
 from tedtrajrec.cli import app, main
-from tedtrajrec.cli.demo import demo_commands, run_demo
+from tedtrajrec.cli.demo import demo_commands, rehearsal_commands, run_demo
 from tedtrajrec.methods.registry import METHODS
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.readers import read_trips
@@ -86,6 +86,14 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
         assert Path(name.rstrip(",")).read_bytes().startswith(b"\x89PNG")
     assert done.count(".png") >= 2
     assert "tedtrajrec serve " in served
+
+
+def test_the_rehearsal_of_the_demo_works(tmp_path):
+    run_to = tmp_path / "demo"
+    app(demo_commands(run_to)[0], standalone_mode=False)  # the network
+    for words in rehearsal_commands(run_to, tmp_path):
+        app(words, standalone_mode=False)
+    assert {words[0] for words in rehearsal_commands(run_to, tmp_path)} >= {"match", "evaluate", "recover"}
 
 
 @pytest.mark.slow
