@@ -6,7 +6,7 @@
     r_i = MLP(place of the fix before step i, place of the fix after it)              the sub-sequence
     h_i = LSTM([W [c_{i-1}, r_i] || a_i], h_{i-1}),   P_i = softmax(W' h_i)            over all cells
     z_i = mean, N_i = covariance of the centres of cells under P_i                    what the filter observes
-    places = KalmanFilter(z, N); at fixes z is the fix and N is small                 :mod:`tedtrajrec.nn.kalman`
+    places = KalmanFilter(z, N); at fixes z is the fix and N is small                 nn/kalman
     loss = -log P_i(true cell) + lambda |place_i - truth_i|^2 over missing steps, through the filter
 
 c_i is the cell of the fix at observed steps, else the likeliest (in training sometimes the true one). Every place is

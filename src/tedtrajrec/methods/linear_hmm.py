@@ -1,4 +1,10 @@
-"""Linear + HMM, the paper's first baseline: straight lines between the fixes, then map matching of every step."""
+"""Linear + HMM, the paper's first baseline: straight lines between the fixes, then map matching of every step.
+
+    p_i = p_a + (t_i - t_a) / (t_b - t_a) (p_b - p_a)            a, b: the fixes before and after step i
+    (e_1, r_1), .., (e_n, r_n) = matcher(p_1, .., p_n)           that of Song et al., 2012
+
+Steps that the matcher leaves out get the nearest segment.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,11 @@
 """Look-up: past trips vote for where the vehicle was between two fixes.
 
+    w_s = exp(-|T_s - T| / 20 s)                                 of a past sub-trip s of T_s seconds in a gap of T
+    q(a, b) = sum of w_s from a to b / sqrt(passes of a x passes of b)     a, b: candidates of the two fixes
+    P(a_1, .., a_m) ~ prod_k exp(-dist(a_k)^2 / (2 noise^2)) prod_k q(a_k, a_{k+1})
+    votes(i, e) = sum of P(s) over the sub-trips s that are on e at the proportional time of step i
+    e_i = the segment with most votes, r_i = their weighted mean of the ratio, log_prob = log of its share
+
 There is no neural network in it, only a table of past trips (:mod:`tedtrajrec.methods.past.history`) and a chain over
 the candidates of the fixes (:mod:`tedtrajrec.methods.past.voting`). Where nobody drove before, it is Route + HMM.
 """

@@ -1,4 +1,18 @@
-"""TedTrajRec: PD-GNN, STTExtractor, TedFormer and the constrained step-by-step decoder of the paper."""
+"""TedTrajRec: PD-GNN, STTExtractor, TedFormer and the constrained step-by-step decoder of the paper.
+
+    X(e, t) = t2v(t; Omega_e) + S_hat_e                          PD-GNN, nn/road_gnn
+    x_i = sum_j w_ij X(e_j, t_i) / sum_j w_ij                    STTExtractor, nn/point_features
+    w_ij = exp(-dist_ij^2 / gamma^2)                             over the segments within eta of fix i
+    k_j(t) = g * xi2(K_j) + (1 - g) * xi3(K_j)                   TedAttn, nn/time_attention
+    g = sigmoid(-xi1(K_j) (t - t_j)),  xi(x) = act(W x + b)
+    H = M layers of softmax_j(Q_i . k_j(t_i) / sqrt(d)) V_j      TedFormer, nn/tedformer;  h_0 = mean of H
+    h_i = N such layers from W [X(e_{i-1}, t_{i-1}) || r_{i-1} || h_{i-1}] to H, at time t_i;  nn/decoder
+    P(e_i = e) ~ exp(w_e . h_i) C[i, e]                          C: near the fix at observed steps, 1 at others
+    r_i = sigmoid(R([h_i || X(e_i, t_i)]))
+    loss = -log P(true segment) + lambda (r_i - true ratio)^2
+
+What differs from the paper, or is left open by it, is in the settings and in docs/methods.md.
+"""
 
 from __future__ import annotations
 
