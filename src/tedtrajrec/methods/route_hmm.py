@@ -3,7 +3,7 @@
     a_1, .., a_m = matcher(fixes)                                positions
     route(a, b) = the way of least sum of -log p(next | current) + metres / 300 over its segments
     p(next | current) = share of the turns of training trips     smoothed; without trips, the matcher's own route
-    step i is where (t_i - t_k) / (t_{k+1} - t_k) of the time of route(a_k, a_{k+1}) is over, at the pace of each segment
+    step i is where (t_i - t_k) / (t_{k+1} - t_k) of the time of route(a_k, a_{k+1}) is over, at the learned pace
 
 What training trips teach is optional: links where the map lacks a road, how fast each segment is driven, which turns
 are popular. Without them the method drives the matcher's routes at free flow, and needs nothing but the map.
