@@ -13,7 +13,7 @@ from tedtrajrec.nn import kernels
 from tedtrajrec.nn.best_paths import by_kernel
 from tedtrajrec.nn.chain import Chain, log_partition, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.kernels import kernels_for
-from tedtrajrec.nn.parallel_decoder import Moves, TransitionScorer
+from tedtrajrec.nn.parallel_decoder import CandidateScorer, Moves, TransitionScorer
 from tedtrajrec.nn.road_gnn import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
 from tests.nn.test_chain import made_chain, some_truth
@@ -173,3 +173,25 @@ def test_roads(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
     moves, ways = made_moves(DEVICE), made_ways(DEVICE)
     agree(*both_ways(monkeypatch, lambda: gradients(ways.between(moves), list(ways.parameters()))))
+
+
+@needs_cuda
+@pytest.mark.usefixtures("exact_products")
+@pytest.mark.parametrize(("hidden", "candidates"), [(128, 48), (20, 7)])
+def test_scores_of_candidates(monkeypatch: pytest.MonkeyPatch, hidden: int, candidates: int) -> None:
+    torch.manual_seed(6)
+    b, n, lists, d, static, moving = 3, 11, 5, 16, 4, 9
+    scorer = CandidateScorer(d, hidden, static, moving).to(DEVICE).eval()
+    features = torch.randn(moving, b, n, candidates, device=DEVICE).movedim(0, -1)
+    inputs = (
+        torch.randn(b, n, d, device=DEVICE),
+        torch.randn(b, lists, candidates, d, device=DEVICE),
+        torch.randint(lists, (b, n), device=DEVICE),
+        torch.randn(b, lists, candidates, static, device=DEVICE),
+    )
+    guess = torch.rand(b, n, candidates, device=DEVICE)
+    with torch.no_grad():
+        for layout in (features, features.contiguous()):
+            agree(*both_ways(monkeypatch, lambda layout=layout: scorer(*inputs, layout, guess)))  # type: ignore[misc]
+    scorer.train()
+    assert scorer(*inputs, features, guess)[0].requires_grad

@@ -167,10 +167,15 @@ class CandidateScorer(nn.Module):
         products = states @ self.key(roads).flatten(1, 2).transpose(1, 2) * self.scale  # [B, n, J x C]
         own = slot[:, :, None, None].expand(b, n, 1, c)
         identity = products.view(b, n, j, c).gather(2, own).squeeze(2)
-        still = rows(self.from_static(static) + self.from_road(roads), slot)  # [B, n, C, hidden]
-        mixed = self.mix(still + self.from_moving(moving) + self.from_state(states)[:, :, None])
-        ends = zip(self.score.parameters(), self.shift.parameters(), strict=True)
-        score, shift = functional.linear(mixed, *map(torch.cat, ends)).unbind(-1)  # at once, as what they read is large
+        lists, state = self.from_static(static) + self.from_road(roads), self.from_state(states)
+        weight, bias = map(torch.cat, zip(self.score.parameters(), self.shift.parameters(), strict=True))
+        kernels = None if torch.is_grad_enabled() or self.training else kernels_for("scorer_cuda", states)
+        if kernels is None:
+            mixed = self.mix(rows(lists, slot) + self.from_moving(moving) + state[:, :, None])  # [B, n, C, hidden]
+            score, shift = functional.linear(mixed, weight, bias).unbind(-1)  # at once, as what they read is large
+        else:
+            mixed = self.mix[1](kernels.first_layer(lists, slot, state, moving, self.from_moving.weight))
+            score, shift = kernels.last_layer(mixed, weight, bias)
         logit = torch.logit(guess.clamp(0.02, 0.98)) + shift
         return identity + score, torch.sigmoid(logit)
 
