@@ -78,6 +78,23 @@ def model(dataset: Dataset, run: Path, metrics: Path, tmp_path_factory: pytest.T
     return folder
 
 
+def test_what_past_trips_taught_is_kept(dataset: Dataset, tmp_path: Path) -> None:
+    small = ["model.d=8", "model.heads=2", "model.width=8", "model.hidden=8", "model.most=16", "train.epochs=1"]
+    run, folder = tmp_path / "run", tmp_path / "model"
+    train_method("tedtrajrec_parallel", dataset, run, overrides=small, device="cpu")
+    export_model(run, folder)
+    whole, half = load_file(run / "model.safetensors"), load_file(folder / "model.safetensors")
+    taught = [name for name in whole if name.startswith("past.")]
+    assert taught
+    assert all(np.array_equal(whole[name], half[name]) and whole[name].dtype == half[name].dtype for name in taught)
+    assert half["road_gnn.table"].dtype == np.float16
+    assert card_of(folder)["taught"] == sorted(taught)
+    assert any("could be handed on" in sentence for sentence in card_of(folder)["limits"])
+    draw = draw_steps(dataset, keep="1/8")
+    before, after = (evaluate_draw(load_method(path, dataset.network), draw).summary for path in (run, folder))
+    assert after["accuracy"] == pytest.approx(before["accuracy"], abs=0.02)
+
+
 def card_of(folder: Path) -> dict[str, Any]:
     card: dict[str, Any] = json.loads((folder / "card.json").read_text("utf-8"))
     return card
@@ -87,6 +104,9 @@ def test_the_weights_are_halved(run: Path, model: Path) -> None:
     whole, half = load_file(run / "model.safetensors"), load_file(model / "model.safetensors")
     assert whole.keys() == half.keys()
     for name, array in whole.items():
+        if name.startswith("calibration."):
+            assert np.array_equal(half[name], array)
+            continue
         assert half[name].dtype == np.float16
         np.testing.assert_allclose(half[name].astype(np.float32), array, rtol=2**-11, atol=2**-25)
     assert len({path.stat().st_mode for path in model.iterdir()}) == 1  # who may read the card may read the weights
@@ -167,7 +187,8 @@ def test_the_card_holds_every_fact(dataset: Dataset, run: Path, metrics: Path, m
     assert (card["data"]["source"], card["data"]["step_s"]) == ("made.csv", 15)
     assert card["data"]["splits"]["train"]["trips"] == 64
     assert card["data"]["train_steps"] == [dataset.split("train").lengths.min(), dataset.split("train").lengths.max()]
-    assert card["parameters"] == sum(array.size for array in load_file(run / "model.safetensors").values())
+    arrays = load_file(run / "model.safetensors")
+    assert card["parameters"] == sum(array.size for name, array in arrays.items() if "calibration" not in name)
     assert card["bytes"] == (model / "model.safetensors").stat().st_size
     evaluated = {
         (row["method"], row["draw"]["keep"]): row["metrics"]["accuracy"] for row in card["evaluations"]

@@ -61,6 +61,11 @@ def limits(card: Card) -> list[str]:
             origin += ", and were found by matching where they were not given"
         said(f"True positions {origin}; the metrics measure agreement with them, errors of theirs included.")
     said("A fix far from every road constrains nothing.")
+    if card.get("taught"):
+        said(
+            "Beside its weights it holds what past trips taught it, which may be their very drives, segment by segment",
+            "with times, though without names: hand it on only where those trips could be handed on.",
+        )
     said(
         "Each step is the most likely one after those before it:",
         "two consecutive positions need not be connected by a route that can be driven.",

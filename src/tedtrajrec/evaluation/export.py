@@ -9,7 +9,7 @@ import datetime
 import json
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from tedtrajrec.evaluation.card import card_text, limits
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.files import existing_file, replacing_folder
 from tedtrajrec.methods.base import Arrays, read_description
-from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.learned import CALIBRATION, LearnedMethod
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.shipped import CARD
+from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.profile import NETWORK, PROFILE
 
@@ -75,7 +76,10 @@ def export_model(
         raise InputError("these are not the settings of train.json", file=run / "config.json")
     rows = [row for path in metrics for row in _read_evaluations(Path(path))]
     _check_evaluations(rows, described)
-    weights = _read_weights(run)
+    prepared = dataset if isinstance(dataset, Dataset) or dataset is None else Dataset(dataset)
+    arrays = _read_weights(run)
+    names = _names_of_weights(run, prepared, arrays)
+    weights = {name: array for name, array in arrays.items() if name in names}
     halved = {name: halve(array) for name, array in weights.items()}
     card: dict[str, Any] = {
         "schema": SCHEMA,
@@ -88,6 +92,7 @@ def export_model(
         "model": training.pop("model"),
         "training": training,
         "evaluations": rows,
+        "taught": sorted(name for name in arrays if name not in names and not name.startswith(CALIBRATION)),
         "half_precision": {
             "largest_error": max(_error(weights[name], array) for name, array in halved.items()),
             "kept_whole": [name for name, array in halved.items() if array.dtype != np.float16],
@@ -95,13 +100,13 @@ def export_model(
         "versions": _versions(),
         "note": note,
     }
-    prepared = dataset if isinstance(dataset, Dataset) or dataset is None else Dataset(dataset)
     if prepared is not None:
         _check_dataset(prepared, card)
         card["network"] |= _network_facts(prepared)
         card["data"] |= _data_facts(prepared)
     with replacing_folder(output) as folder:
-        (folder / "model.safetensors").write_bytes(save(halved))  # save_file would make it private to its owner
+        # Not save_file, which would make it private to its owner.
+        (folder / "model.safetensors").write_bytes(save(arrays | halved))
         _write_json(folder / "config.json", described)
         for name in (NETWORK, PROFILE):  # runs of before have none
             if (run / name).is_file():
@@ -113,6 +118,14 @@ def export_model(
         _write_json(folder / CARD, card)
         (folder / "README.md").write_text(card_text(card), "utf-8")
     return card
+
+
+def _names_of_weights(run: Path, dataset: Dataset | None, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
+    """Return which arrays of a run are weights; others are what past trips taught, and are kept as they are."""
+    if dataset is None and not (run / NETWORK).is_file():  # a run of before there were others
+        return set(arrays)
+    method = load_method(run, RoadNetwork.load(run / NETWORK) if dataset is None else dataset.network)
+    return set(method.state_dict()) if isinstance(method, LearnedMethod) else set()
 
 
 def halve(array: NDArray[Any]) -> NDArray[Any]:

@@ -30,7 +30,7 @@ class ModelLine(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.name:<14}{self.method:<14}{self.network}, {self.step_s} s, keep {self.keep}, "
+            f"{self.name:<14} {self.method:<20} {self.network}, {self.step_s} s, keep {self.keep}, "
             f"accuracy {self.accuracy:.3f} ({self.accuracy_of})"
         )
 
