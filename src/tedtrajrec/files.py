@@ -1,16 +1,27 @@
-"""Files that are whole or absent: outputs are written beside their place and renamed into it."""
+"""Files that are whole or absent: outputs are written beside their place and renamed into it.
+
+What is being written is locked by its writer, and the system takes a lock back when a process ends, however it ends.
+So the next writer of the same place knows which leftovers nobody is working on, and removes them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tedtrajrec.errors import InputError, OutputError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 
 @contextlib.contextmanager
@@ -30,24 +41,24 @@ def replacing(path: str | Path) -> Iterator[Path]:
         If the place cannot be written to.
     """
     path = Path(path)
-    try:
-        if path.is_dir():
-            raise OutputError(f"{path} is a folder; give the name of a file to write.")
-        place = path.resolve() if path.is_symlink() else path
-        beside = place.parent / f".{secrets.token_hex(4)}-{place.name}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside.touch()
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
-    try:
-        yield beside
-        with beside.open("rb+") as file:
-            os.fsync(file.fileno())
-        beside.replace(place)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    with contextlib.ExitStack() as held:
+        try:
+            if path.is_dir():
+                raise OutputError(f"{path} is a folder; give the name of a file to write.")
+            place = path.resolve() if path.is_symlink() else path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            beside = held.enter_context(_beside(place, folder=False))
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        try:
+            yield beside
+            with beside.open("rb+") as file:
+                os.fsync(file.fileno())
+            beside.replace(place)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -65,22 +76,84 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
         If the place is taken or cannot be written to.
     """
     path = Path(path)
-    beside = path.parent / f".{secrets.token_hex(4)}-{path.name}"
+    with contextlib.ExitStack() as held:
+        try:
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            if path.exists():
+                raise OutputError(f"{path} exists already; remove it or give another name.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = held.enter_context(_beside(path, folder=True))
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        try:
+            yield beside
+            beside.rename(path)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _beside(place: Path, *, folder: bool) -> Iterator[Path]:
+    """Make an empty file or folder beside a place, and keep it locked while the block lasts."""
+    _remove_leftovers(place)
+    while True:
+        beside = place.parent / f".{secrets.token_hex(4)}-{place.name}"
+        if folder:
+            beside.mkdir()
+        else:
+            beside.touch(exist_ok=False)
+        if sys.platform == "win32":  # a lock there would keep out those who write to it
+            yield beside
+            return
+        descriptor = os.open(beside, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # file systems without locks: nothing is taken for a leftover there
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_file_of(descriptor, beside):  # else it was taken for a leftover before it was locked
+                yield beside
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove what killed processes left of this place."""
+    if sys.platform == "win32":
+        return
+    pattern = re.compile(rf"\.[0-9a-f]{{8}}-{re.escape(place.name)}")
+    for left in [entry for entry in place.parent.iterdir() if pattern.fullmatch(entry.name)]:
+        with contextlib.suppress(OSError):  # another process was quicker, or it is not ours to remove
+            descriptor = os.open(left, os.O_RDONLY)
+            try:
+                if try_lock(descriptor) and is_file_of(descriptor, left):
+                    if left.is_dir():
+                        shutil.rmtree(left)
+                    else:
+                        left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed, or return False where another has it."""
     try:
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        if path.exists():
-            raise OutputError(f"{path} exists already; remove it or give another name.")
-        beside.mkdir(parents=True)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
-    try:
-        yield beside
-        beside.rename(path)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # the latter on Windows
+        return False
+    return True
+
+
+def is_file_of(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one of this name."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def existing_file(path: str | Path, what: str) -> Path:

@@ -28,6 +28,7 @@ from tedtrajrec.trips.simulate import simulate_chunks
 from tedtrajrec.trips.simulation.config import SimulationConfig
 from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.writers import TripWriter, Written
+from tedtrajrec.work import only_run
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def simulate_file(
     chunks = simulate_chunks(
         RoadNetwork.load(network), trips=trips, step_s=step_s, seed=seed, config=settings, show_progress=True
     )
-    with TripWriter(output) as writer:
+    with only_run(output), TripWriter(output) as writer:
         for chunk in chunks:
             writer.write(chunk)
     return writer.written
@@ -99,6 +100,7 @@ def clean_file(
     unreadable = None if rejects is None else RejectedRows()
     summary = CleanSummary()
     with contextlib.ExitStack() as outputs:
+        outputs.enter_context(only_run(output, rejects))
         writer = outputs.enter_context(TripWriter(output))
         listing = None if rejects is None else outputs.enter_context(RejectsFile(rejects))
         for chunk in iter_trips(source, columns=columns, timezone=timezone, rejects=unreadable):
@@ -170,6 +172,7 @@ def match_file(
     status: Counter[str] = Counter()
     breaks = 0
     with contextlib.ExitStack() as stack:
+        stack.enter_context(only_run(output, routes))
         writer = stack.enter_context(TripWriter(output))
         route_writer = None if routes is None else stack.enter_context(RouteWriter(routes, matcher.network))
         for chunk in iter_trips(source, columns=columns, timezone=timezone):
@@ -211,7 +214,7 @@ def thin_file(
     """Thin the trips of a file (:func:`tedtrajrec.data.sampling.thin_trips`); a trip comes out the same in any file."""
     keep_share(keep)
     fixes_in = 0
-    with TripWriter(output) as writer:
+    with only_run(output), TripWriter(output) as writer:
         for chunk in iter_trips(source, columns=columns, timezone=timezone):
             mask = thin_mask(chunk.offsets, keep, seed=seed, trip_key=trip_keys(chunk.traj_id), rule=rule)
             writer.write(chunk.keep_fixes(mask))

@@ -12,18 +12,12 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tedtrajrec.errors import OutputError
-from tedtrajrec.files import replacing
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from tedtrajrec.files import is_file_of, replacing, try_lock
 
 _ALWAYS_OURS = r"(recipe|all_read)\.json|\.[0-9a-f]{8}-.*"
 
@@ -85,17 +79,27 @@ def remove_work(folder: Path, *, ours: str) -> None:
 
 
 @contextlib.contextmanager
-def only_run(output: Path) -> Iterator[None]:
-    """Keep other runs away from ``output`` while the block lasts, by a lock on a file beside it.
+def only_run(*outputs: str | Path | None) -> Iterator[None]:
+    """Keep other runs away from outputs while the block lasts, by a lock on a file beside each; None is skipped.
 
     The system takes the lock back when a process ends, however it ends, so no lock is ever left behind.
 
     Raises
     ------
     OutputError
-        If another run is working on ``output``.
+        If another run is working on one of them.
     """
-    path = output.parent / f".{output.name}.lock"
+    with contextlib.ExitStack() as stack:
+        for output in outputs:
+            if output is not None:
+                stack.enter_context(_only_run_on(Path(output)))
+        yield
+
+
+@contextlib.contextmanager
+def _only_run_on(output: Path) -> Iterator[None]:
+    place = output.resolve()  # links and 'runs/x/.' name it too
+    path = place.parent / f".{place.name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _locked(path)
@@ -104,8 +108,9 @@ def only_run(output: Path) -> Iterator[None]:
     if descriptor is None:
         raise OutputError(f"{output} is being made by another run{_by(path)}; wait for it, or give another name.")
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        with contextlib.suppress(OSError):  # a full disk has no room for the number, but the lock holds
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         with contextlib.suppress(OSError):  # an open file stays on Windows; it does no harm
@@ -117,23 +122,13 @@ def _locked(path: Path) -> int | None:
     """Return the open and locked file, or None where another process has it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            _lock(descriptor)
-        except (BlockingIOError, PermissionError):  # the latter on Windows
+        if not try_lock(descriptor):
             os.close(descriptor)
             return None
         # Whoever had it before removed it when done, perhaps between our two calls; then the name is another file's.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
+        if is_file_of(descriptor, path):
+            return descriptor
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _by(path: Path) -> str:

@@ -29,16 +29,18 @@ def build(
     """Build a road network from an OpenStreetMap extract or an edge table."""
     from tedtrajrec.network.bbox import parse_bbox
     from tedtrajrec.network.build import build_network
+    from tedtrajrec.work import only_run
 
-    network = build_network(
-        source,
-        bbox=None if bbox is None else parse_bbox(bbox),
-        service=service,
-        country=country,
-        u_turns=u_turns,
-        largest_component_only=largest_component,
-    )
-    network.save(output)
+    with only_run(output):
+        network = build_network(
+            source,
+            bbox=None if bbox is None else parse_bbox(bbox),
+            service=service,
+            country=country,
+            u_turns=u_turns,
+            largest_component_only=largest_component,
+        )
+        network.save(output)
     typer.echo(f"{output}: {network.n_segments:,} segments, {network.n_nodes:,} nodes, {network.hash}")
 
 

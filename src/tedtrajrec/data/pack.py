@@ -37,6 +37,7 @@ from tedtrajrec.files import existing_file, replacing
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.trips.table import TEXT, Trips
+from tedtrajrec.work import only_run
 
 Ints = NDArray[np.int64]
 
@@ -72,7 +73,7 @@ def pack_dataset(dataset: Dataset, path: str | Path) -> None:
     network = dataset.network
     codec = _Codec(network)
     shards: dict[str, list[list[int]]] = {name: [] for name in SPLITS}
-    with replacing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+    with only_run(path), replacing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
         for name, array in network.arrays().items():
             with archive.open(_member(f"network/{name}.npy", zipfile.ZIP_LZMA), "w") as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
@@ -114,7 +115,7 @@ def unpack_dataset(path: str | Path, folder: str | Path) -> Dataset:
     path = existing_file(path, "a packed dataset, made by 'tedtrajrec data pack'")
     with _reading(path):
         archive = zipfile.ZipFile(path)
-    with archive:
+    with only_run(folder), archive:
         with _reading(path):
             header = json.loads(archive.read("pack.json"))
             if (header["format"], header["version"]) != (FORMAT, VERSION):

@@ -30,7 +30,7 @@ from tedtrajrec.progress import progress
 from tedtrajrec.trips.cleaning.rejects import CleanSummary
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.table import Trips
-from tedtrajrec.work import remove_work
+from tedtrajrec.work import only_run, remove_work
 
 __all__ = ["PrepareConfig", "PrepareSummary", "TruthConfig", "prepare_dataset"]
 
@@ -93,7 +93,7 @@ def prepare_dataset(
     Raises
     ------
     OutputError
-        If ``output`` is there already and is not what this call would make.
+        If ``output`` is there already and is not what this call would make, or another run is making it.
     """
     if not config.time_zone:
         raise ConfigError("The time zone of the trips is not given; name it with --timezone, such as Europe/Lisbon.")
@@ -109,26 +109,27 @@ def prepare_dataset(
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     described = json.loads(json.dumps({**to_dict(config), "source_sha256": digest}))
     folder = output.parent / f"{output.name}.work"
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        return _finished(output, folder, network, described)
+    with only_run(output):
+        if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+            return _finished(output, folder, network, described)
 
-    recipe = {"config": described, "network": network.hash, "rows_set_aside": rejects is not None}
-    work = Work(folder, recipe)
-    notes = []
-    if work.was_other:
-        notes.append(f"{folder} was of another input or other settings; started over")
-    elif not work.is_new:
-        notes.append(f"went on from {len(work.files())} parts in {folder}")
-    if not work.dataset.exists():
-        if work.all_read is None:
-            set_aside = None if rejects is None else RejectedRows()
-            _read_parts(work, ChunkPreparer(network, config, source, workers), set_aside, show_progress)
-        assemble(work, network, config, described, source.name)
-    cleaned = work.account().cleaned
-    _put_in_place(work, output, rejects)
-    info = Dataset(output).info
-    work.remove()
-    return PrepareSummary(str(output), info.splits, info.dropped, cleaned, tuple(notes))
+        recipe = {"config": described, "network": network.hash, "rows_set_aside": rejects is not None}
+        work = Work(folder, recipe)
+        notes = []
+        if work.was_other:
+            notes.append(f"{folder} was of another input or other settings; started over")
+        elif not work.is_new:
+            notes.append(f"went on from {len(work.files())} parts in {folder}")
+        if not work.dataset.exists():
+            if work.all_read is None:
+                set_aside = None if rejects is None else RejectedRows()
+                _read_parts(work, ChunkPreparer(network, config, source, workers), set_aside, show_progress)
+            assemble(work, network, config, described, source.name)
+        cleaned = work.account().cleaned
+        _put_in_place(work, output, rejects)
+        info = Dataset(output).info
+        work.remove()
+        return PrepareSummary(str(output), info.splits, info.dropped, cleaned, tuple(notes))
 
 
 def _read_parts(work: Work, preparer: ChunkPreparer, set_aside: RejectedRows | None, show_progress: bool) -> None:

@@ -18,6 +18,7 @@ from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class
 from tedtrajrec.training.loop import choose_device
+from tedtrajrec.work import only_run
 
 Decode = Literal["feasible", "greedy"]
 
@@ -77,10 +78,12 @@ def evaluate_methods(
         for method in ready:
             evaluation = evaluate_draw(method, draw, keep_steps=keep_steps, show_progress=True)
             if output is not None:
-                write_evaluation(evaluation, Path(output) / evaluation.name)
-                if keep_steps:
-                    plot_evaluation(evaluation, Path(output) / evaluation.name)
-                    if evaluation.confidence:
-                        plot_confidence(evaluation, Path(output) / evaluation.name / "confidence.png")
+                folder = Path(output) / evaluation.name
+                with only_run(folder):
+                    write_evaluation(evaluation, folder)
+                    if keep_steps:
+                        plot_evaluation(evaluation, folder)
+                        if evaluation.confidence:
+                            plot_confidence(evaluation, folder / "confidence.png")
             evaluations.append(evaluation)
     return evaluations

@@ -35,6 +35,7 @@ from tedtrajrec.methods.shipped import CARD
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.profile import NETWORK, PROFILE
+from tedtrajrec.work import only_run
 
 SCHEMA = 1
 MOST_ERROR = 1e-3  # of an array, relative to its norm: twice what rounding to half precision costs at most
@@ -104,7 +105,7 @@ def export_model(
         _check_dataset(prepared, card)
         card["network"] |= _network_facts(prepared)
         card["data"] |= _data_facts(prepared)
-    with replacing_folder(output) as folder:
+    with only_run(output), replacing_folder(output) as folder:
         # Not save_file, which would make it private to its owner.
         (folder / "model.safetensors").write_bytes(save(arrays | halved))
         _write_json(folder / "config.json", described)

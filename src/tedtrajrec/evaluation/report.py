@@ -6,6 +6,7 @@ where the answers were kept, ``recovered.parquet`` (one row a step).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -37,6 +38,8 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path) -> None:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; give a folder to write to.")
+    with contextlib.suppress(FileNotFoundError):
+        (folder / "metrics.json").unlink()  # of an evaluation before
     with replacing(folder / "trips.parquet") as path:
         pa.parquet.write_table(_trip_table(evaluation), path, compression="zstd")
     if evaluation.steps is not None:

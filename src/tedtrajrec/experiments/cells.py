@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -31,6 +33,7 @@ from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import load_method, make_method, method_class
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.train import train_method
+from tedtrajrec.work import only_run
 
 EVALUATION_S = 30.0  # set aside at the end of the time for evaluating what was trained
 
@@ -152,7 +155,19 @@ def run_plan(
     say
         Told what happens.
     """
-    folder = Path(output)
+    with only_run(output):
+        return _run_plan(plan, Path(output), runs, jobs, minutes, device, say)
+
+
+def _run_plan(
+    plan: Plan,
+    folder: Path,
+    runs: str | Path | None,
+    jobs: int,
+    minutes: float | None,
+    device: str,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     run_folder = folder / "runs" if runs is None else Path(runs)
     started = time.time()
@@ -195,6 +210,7 @@ def run_plan(
 
 def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, until: float | None) -> None:
     torch.set_num_threads(1)  # cells run side by side
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     found = run_cell(cell, source, run, device=device, until=until)
     if found is None:
         return
@@ -202,6 +218,14 @@ def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, unti
     save_trips(folder / "trips" / f"{cell.name}.npz", evaluation)
     with replacing(folder / f"{cell.name}.json") as path:
         path.write_text(json.dumps(row) + "\n", "utf-8")
+
+
+def _end_with_parent() -> None:
+    """End this process with the one that started it, even where that was killed: else two would work on one run."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _row(folder: Path, cell: Cell) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recovered import RecoveredTrips
 from tedtrajrec.trips.readers import iter_trips
 from tedtrajrec.trips.table import Trips, concat_trips
+from tedtrajrec.work import only_run
 
 MOST_AWAY_M = 20.0
 """From steps to where the network has them, beyond which it is another network."""
@@ -96,7 +97,7 @@ def map_file(
         "network": None if roads is None else network_json(roads, near),
         "attribution": None if roads is None else roads.meta.get("attribution"),
     }
-    with replacing(output) as beside:
+    with only_run(output), replacing(output) as beside:
         beside.write_text(html_page(data), encoding="utf-8")
     return MapSummary(len(wanted), len(near), more, Path(output).stat().st_size)
 

@@ -23,6 +23,7 @@ from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.loop import Fitted, fit, validation_batches
 from tedtrajrec.training.profile import write_profile
 from tedtrajrec.training.start import few_trips, start_from
+from tedtrajrec.work import only_run
 
 
 def train_method(
@@ -77,14 +78,16 @@ def train_method(
     if start is not None:
         start_from(method, start)
     prepared = few_trips(prepared, settings)
-    method.precompute(prepared)
-    with _leaving_a_core():
-        fitted = fit(
-            method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress
-        )
-    write_profile(run, prepared, settings.keep, settings.rule)
-    if fitted.finished:
-        calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
+    first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, which share the folder
+    with only_run(run if first else None):
+        method.precompute(prepared)
+        with _leaving_a_core():
+            fitted = fit(
+                method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress
+            )
+        write_profile(run, prepared, settings.keep, settings.rule)
+        if fitted.finished:
+            calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
 
 
@@ -93,9 +96,10 @@ def _learn(method: Method[Any], dataset: Dataset, run: str | Path, settings: Tra
     started = time.monotonic()
     if len(dataset.split("train")) == 0:
         raise InputError("the dataset has no training trips", file=dataset.path)
-    method.precompute(dataset)
-    method.save(run)
-    write_profile(run, dataset, settings.keep, settings.rule)
+    with only_run(run):
+        method.precompute(dataset)
+        method.save(run)
+        write_profile(run, dataset, settings.keep, settings.rule)
     return Fitted(epochs=0, best_epoch=0, best_accuracy=math.nan, finished=True, seconds=time.monotonic() - started)
 
 
