@@ -15,6 +15,7 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import InputError
+from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
@@ -23,6 +24,7 @@ from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.trips.simulate import simulate_trips
 from tests.evaluation.drive_checker import ScipyGaps, check_trip
+from tests.methods.recordable import run_recordable
 
 TINY = ParallelConfig(
     d=16, heads=2, width=16, hidden=16, encoder_layers=1, step_layers=1, road_layers=1, most=32, dropout=0.0
@@ -272,3 +274,39 @@ def test_what_does_not_fit_is_told(method: TedTrajRecParallel, dataset: Dataset,
 def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ParallelConfig(**settings)
+
+
+@pytest.mark.parametrize("lot", [None, 0.0])
+def test_training_on_the_touched_part_is_training_on_the_whole(
+    dataset: Dataset, lot: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = made(dataset, dataclasses.replace(TINY, road_layers=2))
+    batch = dataclasses.replace(batch_of(dataset, "train", [3, 4]), lot=lot)
+    whole = training_inputs(method, batch)
+    monkeypatch.setattr(parallel_inputs, "LARGE", 0)
+    monkeypatch.setattr(parallel_inputs, "SHARE", 0.9)
+    part = training_inputs(method, batch)
+    assert whole.part is None
+    assert part.part is not None
+    assert len(part.part_segment) < 0.9 * dataset.network.n_segments
+    assert torch.equal(part.part_segment[part.list_segment], whole.list_segment)
+    in_use = method.inputs(batch)
+    assert in_use.part is None  # what is kept for use is of the whole network
+    weights = list(method.parameters())
+    expected = method.loss(whole)
+    gradients = torch.autograd.grad(expected.total, weights, materialize_grads=True)
+    for seen in (part, part.rounded()):
+        found = method.loss(seen)
+        torch.testing.assert_close(found, expected)
+        ours = torch.autograd.grad(found.total, weights, materialize_grads=True)
+        torch.testing.assert_close(ours, gradients, rtol=1e-4, atol=1e-6)
+    work = run_recordable(lambda: torch.autograd.grad(method.loss(part.rounded()).total, weights))
+    assert len(work) == len(weights)
+
+
+def test_a_batch_that_touches_most_of_a_network_sees_the_whole(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = made(dataset)
+    monkeypatch.setattr(parallel_inputs, "LARGE", 0)
+    assert training_inputs(method, batch_of(dataset, "train")).part is None

@@ -15,13 +15,18 @@ from torch.nn import functional
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.parallel_decoder import rows
+from tedtrajrec.nn.road_gnn import RoadGnn
+from tedtrajrec.nn.touched import LARGE, SHARE, Part, no_part, rounded
 
 MOVING = 11  # features of a candidate at a step
 CLASSES = 16  # of roads
 
 
 class ParallelInputs(NamedTuple):
-    """A batch as tensors: that of step-by-step methods, and its lattice."""
+    """A batch as tensors: that of step-by-step methods, and its lattice.
+
+    In training on a large network it holds the part of it that it touches, and numbers of segments count in that.
+    """
 
     near_segment: Tensor
     near_distance: Tensor
@@ -49,6 +54,8 @@ class ParallelInputs(NamedTuple):
     facts: Tensor  # [B, n, FACTS]
     votes: Tensor  # [B, n, C]
     unknown: Tensor  # [B, 1] int64, the same for all trips: 1 if the city is to be seen as a new one, else 0
+    part_segment: Tensor  # [U] see :class:`~tedtrajrec.nn.touched.Part`; of size 0 where the network is seen as a whole
+    part_edges: Tensor  # [3, E]
 
     def to(self, device: torch.device) -> ParallelInputs:
         """Return the tensors on a device."""
@@ -65,12 +72,41 @@ class ParallelInputs(NamedTuple):
         padded = {}
         for name, value in self._asdict().items():
             kind = name.split("_")[0]
+            if kind == "part":
+                continue
             more = {
                 "list": 2 * more_fixes, "near": more_fixes, "fix": more_fixes, "way": 3 * more_fixes, "unknown": 0,
             }.get(kind, more_steps)  # fmt: skip
             shape = (value.shape[0], more, *value.shape[2:])
             padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
-        return ParallelInputs(**padded)
+        part = no_part() if self.part is None else rounded(self.part)
+        return ParallelInputs(**padded, part_segment=part.segment, part_edges=part.edges)
+
+    def touching(self, gnn: RoadGnn) -> ParallelInputs:
+        """Return the batch with the part of a large network that it touches, where that is not most of it."""
+        if len(gnn.table) <= LARGE:
+            return self
+        asked = np.concatenate([self.near_segment.numpy().ravel(), self.list_segment.numpy().ravel()])
+        part, number = gnn.parts.around(asked, gnn.hops)
+        if len(part.segment) > SHARE * len(gnn.table):
+            return self
+        near, listed = map(torch.from_numpy, np.split(number, [self.near_segment.numel()]))
+        # A truth that lies outside is none of the candidates, and so is unknown to the loss.
+        rising, order = torch.sort(part.segment)
+        place = torch.searchsorted(rising, self.segment).clamp(max=len(order) - 1)
+        truth = torch.where(rising[place] == self.segment, order[place], -1)
+        return self._replace(
+            near_segment=near.view_as(self.near_segment),
+            list_segment=listed.view_as(self.list_segment),
+            segment=truth,
+            part_segment=part.segment,
+            part_edges=part.edges,
+        )
+
+    @property
+    def part(self) -> Part | None:
+        """The part of the network whose segments are meant; None for the whole."""
+        return Part(self.part_segment, self.part_edges) if self.part_segment.numel() else None
 
     @property
     def plain(self) -> Inputs:

@@ -48,6 +48,7 @@ from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
+from tedtrajrec.nn.touched import Part, no_part
 
 PAST = "past."  # how names of what past trips taught begin in the state
 TABLE = "road_gnn.table"  # the only weights that depend on the network
@@ -174,7 +175,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         if unknown or self.origin is not None:  # the weights know no places here
             plain = plain._replace(fix_xy=torch.zeros_like(plain.fix_xy))
         flag = torch.full((len(batch), 1), int(unknown))
-        return ParallelInputs(*[*plain, *(torch.from_numpy(part) for part in lattice), flag])
+        seen = ParallelInputs(*[*plain, *(torch.from_numpy(part) for part in lattice), flag, *no_part()])
+        return seen if forced is None else seen.touching(self.road_gnn)
 
     def _builder_of_new_city(self) -> LatticeBuilder:
         if self._new_city is None:
@@ -182,19 +184,23 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
             self._new_city = LatticeBuilder(self.network, past, most=self.config.most, step_s=self._step_s)
         return self._new_city
 
-    def roads(self, unknown: Tensor | None = None) -> Roads:
-        """Return X_road of the network, from attributes of its segments and a learned vector of each.
+    def roads(self, unknown: Tensor | None = None, part: Part | None = None) -> Roads:
+        """Return X_road of the network or a part, from attributes of its segments and a learned vector of each.
 
         Parameters
         ----------
         unknown
             1 to leave these vectors out, 0 or None to use them.
+        part
+            The part; None for all.
         """
-        start = self.from_attributes(self.attributes)
+        start = self.from_attributes(self.attributes if part is None else self.attributes[part.segment])
         if self.config.table:
             table: Tensor = self.road_gnn.table
+            if part is not None:
+                table = functional.embedding(part.segment, table)
             start = start + (table if unknown is None else table * (1 - unknown))
-        roads: Roads = self.road_gnn(start)
+        roads: Roads = self.road_gnn(start, part)
         return roads
 
     def encode(self, inputs: Inputs, roads: Roads) -> Memory:
@@ -233,7 +239,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         source = source.expand(len(segment), -1)
         target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
         target = target.clamp(max=lists - 1)
-        cost = self.cost[inputs.unknown[..., None], segment] / self._step_s
+        named = segment if inputs.part is None else inputs.part_segment[segment]
+        cost = self.cost[inputs.unknown[..., None], named] / self._step_s
         is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
         ratio = inputs.list_clock[..., 7]
         rest, enter = (torch.where(is_fix, share * cost, cost) for share in (1 - ratio, ratio))
@@ -244,7 +251,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def loss(self, inputs: ParallelInputs) -> Losses:
         """Return the losses of a batch."""
-        chain, ratio = self.scores(inputs, self.roads(inputs.unknown[0, 0]))
+        chain, ratio = self.scores(inputs, self.roads(inputs.unknown[0, 0], inputs.part))
         is_truth = rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None]
         is_truth &= rows(inputs.list_exists, inputs.slot) & inputs.step_mask[..., None]
         known = is_truth.any(-1)
@@ -258,7 +265,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
             segment = miss / count
         off = ratio.gather(-1, truth.clamp_min(0)[..., None]).squeeze(-1) - inputs.ratio
         along = (off**2 * known).sum() / count
-        return Losses(segment + self.config.ratio_weight * along, segment.detach(), along.detach())
+        return Losses(segment + self.config.ratio_weight * along, segment.detach(), along.detach(), known.sum())
 
     @torch.no_grad()
     def decode(self, inputs: ParallelInputs, choices: int | None = None) -> Decoded:

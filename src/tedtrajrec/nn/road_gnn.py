@@ -8,11 +8,15 @@
 
 The table is made once for a network; X is evaluated only at the (segment, time) pairs that are needed. Times are turned
 into angles, one turn a day, so that a frequency of 1 is a daily rhythm and gradients have a sensible size.
+
+Of a large network, training takes the part that a batch touches (:mod:`tedtrajrec.nn.touched`), and the table for use
+is made some segments at a time, layer by layer: what a layer makes of edges would be several times as large as it.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,11 +28,13 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.kernels import kernels_for
+from tedtrajrec.nn.touched import LARGE, Part, PartFinder
 
 Gnn = Literal["gatv2", "gat", "gcn", "sage", "gin", "none"]
 Rhythm = Literal["dynamic", "shared", "none"]
 
 ANGLE_PER_MINUTE = 2 * math.pi / 1440
+CHUNK = 16_384  # segments that a layer is made for at a time, of a large network in use
 
 
 class Roads(NamedTuple):
@@ -99,20 +105,58 @@ class RoadGnn(nn.Module):
         if rhythm != "none":
             self.phase = nn.Parameter(torch.randn(d))
 
-    def forward(self, start: Tensor | None = None) -> Roads:
-        """Return the whole network from the learned vectors of its segments, or from others in their place [S, d]."""
-        x: Tensor = self.table if start is None else start
+    @cached_property
+    def parts(self) -> PartFinder:
+        """The search of parts of the network."""
+        return PartFinder(self.edges, len(self.table))
+
+    @property
+    def hops(self) -> int:
+        """How many hops away a segment may be that another one hears of."""
+        return 0 if self.gnn == "none" else len(self.layers)
+
+    def forward(self, start: Tensor | None = None, part: Part | None = None) -> Roads:
+        """Return the whole network, or a part of it whose segments are numbered as there.
+
+        Parameters
+        ----------
+        start
+            Vectors of the segments in place of the learned ones [S, d] or, of a part, [U, d].
+        part
+            The part; None for all.
+        """
+        if start is None:
+            start = self.table if part is None else functional.embedding(part.segment, self.table)
+        x: Tensor = start
         for layer in self.layers:
-            x = functional.leaky_relu(layer(x, *self._graph()))
+            if part is None and len(x) > LARGE and not torch.is_grad_enabled():
+                x = self._by_chunks(layer, x)
+            else:
+                x = self._pass(layer, x, part)
         static = self.to_static(x)
         if self.rhythm == "none":
             return Roads(static, None, None)
         return Roads(static, self.to_omega(x) if self.rhythm == "dynamic" else self.omega, self.phase)
 
-    def _graph(self) -> tuple[Tensor, ...]:
+    def _pass(self, layer: nn.Module, x: Tensor, part: Part | None) -> Tensor:
+        return functional.leaky_relu(layer(x, *self._graph(part)))
+
+    def _by_chunks(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return one layer over all segments, made for some of them at a time from these and their neighbours."""
+        out = torch.empty_like(x)
+        for first in range(0, len(x), CHUNK):
+            chunk = np.arange(first, min(first + CHUNK, len(x)))
+            part = Part(*(tensor.to(x.device) for tensor in self.parts.around(chunk, min(self.hops, 1))[0]))
+            out[first : first + len(chunk)] = self._pass(layer, x[part.segment], part)[: len(chunk)]
+        return out
+
+    def _graph(self, part: Part | None) -> tuple[Tensor, ...]:
         if self.gnn == "none":
             return ()
-        return (self.edges, self.weight) if self.gnn == "gcn" else (self.edges,)
+        edges = self.edges if part is None else part.edges[:2]
+        if self.gnn != "gcn":
+            return (edges,)
+        return edges, self.weight if part is None else self.weight[part.edges[2]]
 
 
 def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
@@ -125,8 +169,8 @@ def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
     pairs = pairs[:, pairs[0] != pairs[1]]
     if loops:
         pairs = np.concatenate([pairs, np.tile(np.arange(network.n_segments), (2, 1))], axis=1)
-    pairs = np.unique(pairs.astype(np.int64), axis=1)
-    return torch.from_numpy(pairs)
+    key = np.unique(pairs[0] * np.int64(network.n_segments) + pairs[1])  # much faster than to sort pairs
+    return torch.from_numpy(np.stack(np.divmod(key, network.n_segments)))
 
 
 def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
