@@ -98,7 +98,7 @@ def literal_loss(method: DhtrHmm, inputs: CellInputs) -> Losses:
             cell = cell - torch.log_softmax(method.score(states[i]), dim=0)[true]
             place = place + ((at - one.place[0, i]) ** 2).sum() * 0.08**2
             count += 1
-    return Losses((cell + 2 * place) / count, cell / count, place / count)
+    return Losses((cell + 2 * place) / count, cell / count, place / count, torch.tensor(count))
 
 
 def test_losses_and_gradients_are_those_of_the_equations(grid: RoadNetwork) -> None:

@@ -121,13 +121,13 @@ def test_patience(small_dataset: Dataset, tmp_path: Path) -> None:
 
 def test_the_best_weights_are_kept(small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = iter([0.5, 0.7, 0.6, 0.7])
-    monkeypatch.setattr("tedtrajrec.training.loop.validate", lambda method, _: (method.eval(), next(accuracies))[1])
+    monkeypatch.setattr("tedtrajrec.training.loop.validate", lambda method, *_: (method.eval(), next(accuracies))[1])
     config = dataclasses.replace(SHORT, epochs=4, schedule="constant")
     fitted = fit(new_method(small_dataset), small_dataset, tmp_path / "four", config, device="cpu")
     assert (fitted.best_epoch, fitted.best_accuracy) == (1, 0.7)
     assert [row["best"] for row in rows_of(tmp_path / "four")] == [True, True, False, False]
     accuracies = iter([0.5, 0.7])
-    monkeypatch.setattr("tedtrajrec.training.loop.validate", lambda method, _: (method.eval(), next(accuracies))[1])
+    monkeypatch.setattr("tedtrajrec.training.loop.validate", lambda method, *_: (method.eval(), next(accuracies))[1])
     shorter = dataclasses.replace(config, epochs=2)
     fit(new_method(small_dataset), small_dataset, tmp_path / "two", shorter, device="cpu")
     best, last = load_file(tmp_path / "four" / "model.safetensors"), load_file(tmp_path / "two" / FILE)

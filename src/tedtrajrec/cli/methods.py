@@ -44,6 +44,7 @@ def train(
 ) -> None:
     """Train a method on a dataset; the best weights by validation accuracy are kept."""
     from tedtrajrec.training.curves import plot_curves
+    from tedtrajrec.training.distributed import launched
     from tedtrajrec.training.train import train_method
 
     fitted = train_method(
@@ -57,6 +58,8 @@ def train(
         max_minutes=max_minutes,
         show_progress=True,
     )
+    if not launched().is_first:
+        return
     typer.echo(f"{output}: {fitted}")
     if fitted.epochs:
         typer.echo(str(plot_curves(output)))

@@ -149,7 +149,7 @@ class DhtrHmm(CellMethod[DhtrConfig]):
         cell = functional.cross_entropy(logits.flatten(0, 1), target, ignore_index=-1, reduction="sum") / count
         off = ((self.filtered(inputs, logits) - inputs.place) ** 2).sum(-1)
         place = off.masked_fill(~missing, 0).sum() / count * (self.config.cell_m / 1000) ** 2
-        return Losses(cell + self.config.ratio_weight * place, cell.detach(), place.detach())
+        return Losses(cell + self.config.ratio_weight * place, cell.detach(), place.detach(), missing.sum())
 
     @torch.no_grad()
     def places(self, inputs: CellInputs) -> Places:

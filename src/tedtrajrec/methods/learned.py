@@ -136,6 +136,7 @@ class Losses(NamedTuple):
     total: Tensor
     segment: Tensor
     ratio: Tensor
+    known: Tensor  # how many steps that are
 
 
 class LearnedMethod(Method[Settings], nn.Module, Generic[Settings, I]):

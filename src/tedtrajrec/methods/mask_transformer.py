@@ -200,7 +200,7 @@ class MaskTransformer(DecodingMethod[MaskConfig, Inputs]):
         miss = segment_loss(self.hidden(state), self.score, constraint, inputs.segment, smoothing=smoothing)
         off = (torch.sigmoid(self.ratio(state).squeeze(-1)) - inputs.ratio) ** 2 * known
         segment, ratio = miss / count, off.sum() / count
-        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
+        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach(), known.sum())
 
     @torch.no_grad()
     def decode(self, inputs: Inputs, choices: int | None = None) -> Decoded:

@@ -75,7 +75,7 @@ class StepwiseMethod(DecodingMethod[Settings, I], Generic[Settings, I]):
         road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
         off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
         segment, ratio = miss / count, off.sum() / count
-        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach())
+        return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach(), known.sum())
 
     def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, mask: Mask, ready: Ready) -> Fed:
         """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""

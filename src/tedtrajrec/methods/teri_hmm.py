@@ -175,9 +175,9 @@ class TeriHmm(CellMethod[TeriConfig]):
         miss = functional.cross_entropy(logits.flatten(0, 1), target, ignore_index=-1, reduction="sum")
         cell = miss / known.sum().clamp_min(1)
         if not (self.training and self.config.contrastive):
-            return Losses(cell, cell.detach(), torch.zeros_like(cell.detach()))
+            return Losses(cell, cell.detach(), torch.zeros_like(cell.detach()), known.sum())
         apart = self.contrast(inputs, roads)
-        return Losses(cell + self.config.contrastive * apart, cell.detach(), apart.detach())
+        return Losses(cell + self.config.contrastive * apart, cell.detach(), apart.detach(), known.sum())
 
     def contrast(self, inputs: CellInputs, roads: Roads) -> Tensor:
         """Return the contrastive loss of two views of the true trips, each with random spans of blanks."""

@@ -220,7 +220,7 @@ class Trmma(DecodingMethod[TrmmaConfig, TrmmaInputs]):
         segment = miss.masked_fill(~pairs, 0).sum() / pairs.sum().clamp_min(1)
         ratio = ((along.ratio - true_ratio).abs() * known).sum() / known.sum().clamp_min(1)
         total = match + self.config.place_weight * segment + self.config.ratio_weight * ratio
-        return Losses(total, segment.detach(), ratio.detach())
+        return Losses(total, segment.detach(), ratio.detach(), known.sum())
 
     @torch.no_grad()
     def decode(self, inputs: TrmmaInputs, choices: int | None = None) -> Decoded:

@@ -18,6 +18,7 @@ from tedtrajrec.data.dataset import Dataset, Split
 from tedtrajrec.data.sampling import draw_observed, trip_keys
 from tedtrajrec.splitmix import STEP, mixed, unit
 from tedtrajrec.training.config import TrainConfig
+from tedtrajrec.training.distributed import ALONE, Ranks
 from tedtrajrec.trips.table import Trips
 
 T = TypeVar("T")
@@ -37,7 +38,12 @@ def epoch_order(lengths: NDArray[np.int64], size: int, seed: int, epoch: int) ->
 
 
 def training_batch(
-    dataset: Dataset, split: Split, which: NDArray[np.int64], config: TrainConfig, epoch: int
+    dataset: Dataset,
+    split: Split,
+    which: NDArray[np.int64],
+    config: TrainConfig,
+    epoch: int,
+    ranks: Ranks = ALONE,
 ) -> tuple[Batch, torch.Tensor]:
     """Return a batch of training trips, and the steps whose truth is fed to the next one [B, n].
 
@@ -51,8 +57,17 @@ def training_batch(
         How they are thinned and how often the truth is fed.
     epoch
         Counts from 0.
+    ranks
+        The processes between which the trips are divided; a rank for which none is left gets one without its truth,
+        which counts nothing.
     """
-    trips = split.trips(which)
+    mine = ranks.share(which)
+    is_left_out = len(mine) == 0
+    if is_left_out:
+        mine = which[:1]
+    trips = split.trips(mine)
+    if is_left_out:
+        trips = trips.replace(segment=np.full(trips.n_fixes, -1, np.int32), ratio=np.full(trips.n_fixes, np.nan))
     batch = make_batch(
         trips,
         thin(trips, config, epoch if config.redraw else 0),
@@ -60,8 +75,9 @@ def training_batch(
         step_s=dataset.info.step_s,
         time_zone=dataset.info.time_zone,
     )
-    lot = float(trip_numbers(trips, (config.seed, epoch, 5), 1)[0, 0])  # that of the first trip serves for all
-    batch = dataclasses.replace(batch, number=torch.from_numpy(np.asarray(which, np.int64)), lot=lot)
+    # That of the first trip serves for all, on all ranks.
+    lot = float(trip_numbers(split.trips(which[:1]), (config.seed, epoch, 5), 1)[0, 0])
+    batch = dataclasses.replace(batch, number=torch.from_numpy(np.asarray(mine, np.int64)), lot=lot)
     share = config.forcing * config.forcing_decay**epoch
     draws = trip_numbers(trips, (config.seed, epoch, 2), batch.step_mask.shape[1])
     return batch, torch.from_numpy(draws < share)

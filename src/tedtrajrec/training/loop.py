@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import sys
@@ -29,6 +30,7 @@ from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
+from tedtrajrec.training.distributed import ALONE, Ranks
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
 VALID_TRIPS = 512  # of one validation batch
@@ -63,6 +65,7 @@ def fit(
     device: str = "auto",
     max_minutes: float | None = None,
     show_progress: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Fitted:
     """Train a method and leave its best weights in a run directory.
 
@@ -87,6 +90,9 @@ def fit(
         Stop cleanly after so long; the same call goes on.
     show_progress
         Whether to show a bar.
+    ranks
+        The processes that train together, each of which makes this call; the run directory is the same for all. How
+        many they are may change when a run goes on.
     """
     started = time.monotonic()
     config = config or TrainConfig()
@@ -96,14 +102,17 @@ def fit(
         raise InputError("the dataset has no training trips", file=dataset.path)
     if 0 < config.most_train < len(split):
         raise ValueError(f"the dataset has {len(split)} training trips: take a part of it with few_trips")
-    _same_settings(folder / "train.json", _describe(method, dataset, config))
+    _same_settings(folder / "train.json", _describe(method, dataset, config), ranks)
     method.to(choose_device(device))
     if method.device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32: products three times faster, and no worse to train with
-    trainer = Trainer(method, config, math.ceil(len(split) / config.batch))
-    remove_leftovers(folder)
+    trainer = Trainer(method, config, math.ceil(len(split) / config.batch), ranks)
+    if ranks.is_first:
+        remove_leftovers(folder)
     progress = load_checkpoint(folder, method, trainer.optimizer) or Progress()
-    valid = list(validation_batches(dataset, config, config.keep[:1]))
+    ranks.copy_first(method.state_dict().values())  # what was learned before may differ in the last bit
+    batches_of_all = validation_batches(dataset, config, config.keep[:1])
+    valid = list(itertools.islice(batches_of_all, ranks.rank, None, ranks.count))
     deadline = math.inf if max_minutes is None else started + 60 * max_minutes
     saved = time.monotonic()
     while progress.epoch < config.epochs and not progress.finished:
@@ -112,7 +121,7 @@ def fit(
         order = epoch_order(split.lengths, config.batch, config.seed, progress.epoch)
 
         def make(k: int, order: list[NDArray[np.int64]] = order, epoch: int = progress.epoch) -> I:
-            batch, forced = training_batch(dataset, split, order[k], config, epoch)
+            batch, forced = training_batch(dataset, split, order[k], config, epoch, ranks)
             return trainer.shape(method.inputs(batch, forced))
 
         if not trainer.prepared:
@@ -124,7 +133,7 @@ def fit(
                 desc=f"epoch {progress.epoch + 1}/{config.epochs}",
                 initial=progress.step,
                 total=len(order),
-                disable=not (show_progress and sys.stderr.isatty()),
+                disable=not (show_progress and ranks.is_first and sys.stderr.isatty()),
                 leave=False,
             ) as bar,
         ):
@@ -134,22 +143,26 @@ def fit(
                 if progress.step % 10 == 0 and not bar.disable:
                     bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
                 now = time.monotonic()
-                if now > deadline or now - saved > CHECKPOINT_S:
+                late = max_minutes is not None and ranks.first_says(now > deadline)
+                if late or now - saved > CHECKPOINT_S:
                     trainer.settle(progress)
-                    save_checkpoint(folder, method, trainer.optimizer, progress)
+                    if ranks.is_first:
+                        save_checkpoint(folder, method, trainer.optimizer, progress)
                     saved = now
-                    if now > deadline:
+                    if late:
                         return _fitted(progress, started)
         trainer.settle(progress)
-        accuracy = validate(method, valid)
-        better = accuracy > progress.best or not valid  # without validation trips the last weights are kept
+        accuracy = validate(method, valid, ranks)
+        # Without validation trips the last weights are kept.
+        better = accuracy > progress.best or not len(dataset.split("valid"))
         _end_epoch(progress, config, accuracy, better, trainer.rate(progress, -1), time.monotonic() - began)
-        if better:
-            method.save(folder)
-        _write_history(folder, progress)
-        save_checkpoint(folder, method, trainer.optimizer, progress)
+        if ranks.is_first:
+            if better:
+                method.save(folder)
+            _write_history(folder, progress)
+            save_checkpoint(folder, method, trainer.optimizer, progress)
         saved = time.monotonic()
-        if saved > deadline:
+        if ranks.first_says(saved > deadline):
             break
     progress.finished = progress.finished or progress.epoch >= config.epochs
     return _fitted(progress, started)
@@ -169,8 +182,11 @@ def choose_device(name: str) -> torch.device:
 
 
 @torch.no_grad()  # not inference_mode: what the method keeps for later calls must serve outside of it too
-def validate(method: LearnedMethod[Any, Any], batches: list[Batch]) -> float:
-    """Return the mean over trips of the share of steps of known truth on the true segment."""
+def validate(method: LearnedMethod[Any, Any], batches: list[Batch], ranks: Ranks = ALONE) -> float:
+    """Return the mean over trips of the share of steps of known truth on the true segment.
+
+    Each rank is given every R-th of the batches; the result is the same as for one process, bit for bit.
+    """
     method.eval()
     shares: list[Tensor] = []
     for batch in batches:
@@ -179,6 +195,7 @@ def validate(method: LearnedMethod[Any, Any], batches: list[Batch]) -> float:
         right = (recovered.segment.cpu() == batch.segment) & known
         count = known.sum(1)
         shares.append((right.sum(1) / count.clamp_min(1))[count > 0])
+    shares = ranks.all_of(shares)
     values = torch.cat(shares) if shares else torch.zeros(0)
     return float(values.double().mean()) if len(values) else 0.0
 
@@ -194,10 +211,14 @@ class Trainer(Generic[I]):
         Settings of training.
     per_epoch
         Batches of an epoch.
+    ranks
+        The processes that make each step together, with the batch divided between them.
     """
 
-    def __init__(self, method: LearnedMethod[Any, I], config: TrainConfig, per_epoch: int) -> None:
-        self._method, self._config, self._per_epoch = method, config, per_epoch
+    def __init__(
+        self, method: LearnedMethod[Any, I], config: TrainConfig, per_epoch: int, ranks: Ranks = ALONE
+    ) -> None:
+        self._method, self._config, self._per_epoch, self._ranks = method, config, per_epoch, ranks
         self.optimizer = _optimizer(method, config)
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
@@ -220,11 +241,14 @@ class Trainer(Generic[I]):
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(progress)
         number = progress.epoch * self._per_epoch + progress.step
-        torch.manual_seed((self._config.seed << 32) + number)  # so that dropout is the same after a restart
+        # So that dropout is the same after a restart, and that of one rank not that of another.
+        torch.manual_seed((self._config.seed << 32) + (self._ranks.rank << 26) + number)
         losses = self._backward(inputs) if self._recorded is None else self._recorded(inputs)
+        losses = Losses(*(value.clone() for value in losses))
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        self._ranks.average([*gradients, *losses[:3]], losses.known.float())
         torch.nn.utils.clip_grad_norm_(self._parameters, self._config.clip)
         self.optimizer.step()
-        losses = Losses(*(value.clone() for value in losses))
         self._sums.append(losses)
         return losses
 
@@ -242,8 +266,8 @@ class Trainer(Generic[I]):
     def settle(self, progress: Progress) -> None:
         """Add the losses so far to the sums of the epoch, one by one, so that a restart adds the same numbers."""
         for losses in self._sums:
-            for name, value in losses._asdict().items():
-                progress.sums[name] = progress.sums.get(name, 0.0) + float(value)
+            for name in ("total", "segment", "ratio"):
+                progress.sums[name] = progress.sums.get(name, 0.0) + float(getattr(losses, name))
         self._sums.clear()
         if not all(map(math.isfinite, progress.sums.values())):
             raise ConfigError(
@@ -333,7 +357,7 @@ def _describe(method: LearnedMethod[Any, Any], dataset: Dataset, config: TrainCo
     }
 
 
-def _same_settings(file: Path, settings: dict[str, Any]) -> None:
+def _same_settings(file: Path, settings: dict[str, Any], ranks: Ranks) -> None:
     """Write the settings of a new run; refuse to go on with others."""
     text = json.dumps(settings, indent=2) + "\n"
     if file.exists():
@@ -342,9 +366,9 @@ def _same_settings(file: Path, settings: dict[str, Any]) -> None:
                 f"{file.parent} holds a run with other settings or another dataset; "
                 "give another folder, or the same settings and dataset."
             )
-        return
-    with replacing(file) as path:
-        path.write_text(text, "utf-8")
+    elif ranks.is_first:
+        with replacing(file) as path:
+            path.write_text(text, "utf-8")
 
 
 def _write_history(folder: Path, progress: Progress) -> None:

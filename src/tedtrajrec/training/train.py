@@ -20,7 +20,8 @@ from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import METHODS, Needs, method_class
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
-from tedtrajrec.training.loop import Fitted, fit, validation_batches
+from tedtrajrec.training.distributed import joined, launched
+from tedtrajrec.training.loop import Fitted, choose_device, fit, validation_batches
 from tedtrajrec.training.profile import write_profile
 from tedtrajrec.training.start import few_trips, start_from
 from tedtrajrec.work import only_run
@@ -41,6 +42,9 @@ def train_method(
     """Train a method and calibrate its probabilities on validation trips; the same call goes on with a stopped run.
 
     A method that learns from past trips without training does so, and is then saved as a run like any other.
+
+    Started by ``torchrun``, the processes train together: each takes its share of every batch, and the first one
+    writes. Dataset and run directory must be the same files for all.
 
     Parameters
     ----------
@@ -78,28 +82,37 @@ def train_method(
     if start is not None:
         start_from(method, start)
     prepared = few_trips(prepared, settings)
-    first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, which share the folder
+    first = launched().is_first  # of the processes of torchrun, which share the folder
     with only_run(run if first else None):
         method.precompute(prepared)
-        with _leaving_a_core():
+        with _leaving_a_core(), joined(choose_device(device)) as ranks:
             fitted = fit(
-                method, prepared, run, settings, device=device, max_minutes=max_minutes, show_progress=show_progress
+                method,
+                prepared,
+                run,
+                settings,
+                device=device,
+                max_minutes=max_minutes,
+                show_progress=show_progress,
+                ranks=ranks,
             )
-        write_profile(run, prepared, settings.keep, settings.rule)
-        if fitted.finished:
+        if first:
+            write_profile(run, prepared, settings.keep, settings.rule)
+        if first and fitted.finished:
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
 
 
 def _learn(method: Method[Any], dataset: Dataset, run: str | Path, settings: TrainConfig) -> Fitted:
-    """Have a method without weights learn from the training trips, and write it as a run."""
+    """Have a method without weights learn from the training trips, and write it as a run; one process is enough."""
     started = time.monotonic()
     if len(dataset.split("train")) == 0:
         raise InputError("the dataset has no training trips", file=dataset.path)
-    with only_run(run):
-        method.precompute(dataset)
-        method.save(run)
-        write_profile(run, dataset, settings.keep, settings.rule)
+    if launched().is_first:
+        with only_run(run):
+            method.precompute(dataset)
+            method.save(run)
+            write_profile(run, dataset, settings.keep, settings.rule)
     return Fitted(epochs=0, best_epoch=0, best_accuracy=math.nan, finished=True, seconds=time.monotonic() - started)
 
 
