@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tedtrajrec.errors import InputError
+from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tests.conftest import make_grid
 
@@ -202,3 +203,52 @@ def test_a_changed_file_does_not_agree_with_its_hash(tiny_city, tmp_path):
     np.savez(tmp_path / "n.npz", header=text, **tiny_city.arrays())
     with pytest.raises(InputError, match=r"n\.npz: the content does not agree with its hash"):
         RoadNetwork.load(tmp_path / "n.npz")
+
+
+def test_a_folder_is_mapped_and_holds_the_same(tiny_city, tmp_path):
+    path = tmp_path / "deep" / "city.network"
+    tiny_city.save(path)
+    loaded = RoadNetwork.load(path)
+    assert loaded.hash == tiny_city.hash
+    assert loaded.meta == tiny_city.meta
+    for name, array in tiny_city.arrays().items():
+        found = loaded.arrays()[name]
+        np.testing.assert_array_equal(found, array)
+        assert found.dtype == array.dtype
+        assert type(found) is np.ndarray
+        assert isinstance(found.base, np.memmap)
+        assert not found.flags.writeable
+    lon, lat = loaded.geom_lon[:3], loaded.geom_lat[:3]
+    np.testing.assert_array_equal(
+        CandidateFinder(loaded).nearest(lon, lat).segment, CandidateFinder(tiny_city).nearest(lon, lat).segment
+    )
+    loaded.save(tmp_path / "again.npz")
+    assert RoadNetwork.load(tmp_path / "again.npz").hash == tiny_city.hash
+
+
+def test_a_damaged_folder_is_an_error(tiny_city, tmp_path):
+    def saved(name):
+        tiny_city.save(tmp_path / f"{name}.network")
+        return tmp_path / f"{name}.network"
+
+    cut = saved("cut")
+    (cut / "geom_lon.npy").write_bytes((cut / "geom_lon.npy").read_bytes()[:-8])
+    missing = saved("missing")
+    (missing / "succ.npy").unlink()
+    unread = saved("unread")
+    (unread / "header.json").write_text("[]")
+    for path in (cut, missing, unread):
+        with pytest.raises(InputError, match="the folder is damaged or is not a road network"):
+            RoadNetwork.load(path)
+    wrong = saved("wrong")
+    np.save(wrong / "succ.npy", tiny_city.succ + np.int32(1))
+    with pytest.raises(InputError, match="the road network is inconsistent"):
+        RoadNetwork.load(wrong)
+    other = saved("other")
+    (other / "header.json").write_text(json.dumps({"format": "tedtrajrec-network", "version": 99}))
+    with pytest.raises(InputError, match="version 99, expected"):
+        RoadNetwork.load(other)
+    with pytest.raises(InputError, match="this is a folder"):
+        RoadNetwork.load(tmp_path)
+    with pytest.raises(InputError, match=r"ends in \.npz"):
+        tiny_city.save(tmp_path / "city.zip")

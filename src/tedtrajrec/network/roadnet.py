@@ -1,12 +1,9 @@
-"""The road network: directed segments as a struct of arrays, immutable, kept in one ``.npz`` file."""
+"""The road network: directed segments as a struct of arrays, immutable, kept in one file or folder."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file, replacing
-from tedtrajrec.network import polylines, turns
+from tedtrajrec.network import polylines, storage, turns
 from tedtrajrec.network.bbox import BBox
 from tedtrajrec.network.geodesy import LocalPlane
 from tedtrajrec.network.validation import check_network
@@ -26,9 +22,6 @@ from tedtrajrec.network.validation import check_network
 if TYPE_CHECKING:
     import geopandas
     import networkx
-
-FORMAT = "tedtrajrec-network"
-FORMAT_VERSION = 1
 
 Floats = NDArray[np.float64]
 
@@ -341,38 +334,23 @@ class RoadNetwork:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "meta"}
 
     def save(self, path: str | Path) -> None:
-        """Write the network to one ``.npz`` file."""
-        if not str(path).endswith(".npz"):
-            raise InputError("a road network is saved as .npz", file=path, remedy="Give a name that ends in .npz.")
-        header = {"format": FORMAT, "version": FORMAT_VERSION, "hash": self.hash, "meta": dict(self.meta)}
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        with replacing(path) as beside:
-            np.savez_compressed(beside, allow_pickle=False, header=text, **self.arrays())
+        """Write the network to one ``.npz`` file, or to a folder that ends in ``.network`` and opens at once."""
+        storage.write(path, self.arrays(), self.meta, self.hash)
 
     @classmethod
     def load(cls, path: str | Path) -> RoadNetwork:
-        """Read a network written by :meth:`save`; a damaged or foreign file is an :class:`InputError`."""
-        path = existing_file(path, "a road network made by 'tedtrajrec network build'")
-        remedy = "Build it again with 'tedtrajrec network build'."
-        try:
-            # opened here, because numpy leaves the file open when the archive is broken
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                if "header" not in file:
-                    raise InputError("this .npz is not a road network of tedtrajrec", file=path, remedy=remedy)
-                header = json.loads(file["header"].tobytes())
-                if header.get("format") != FORMAT or header.get("version") != FORMAT_VERSION:
-                    found = f"{header.get('format')} version {header.get('version')}"
-                    raise InputError(
-                        f"the format is {found}, expected {FORMAT} version {FORMAT_VERSION}", file=path, remedy=remedy
-                    )
-                names = [f.name for f in dataclasses.fields(cls) if f.name != "meta"]
-                network = cls(**{name: file[name] for name in names}, meta=header["meta"])
-        except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError("the file is damaged or is not a road network", file=path, remedy=remedy) from error
+        """Read a network written by :meth:`save`; a damaged or foreign file is an :class:`InputError`.
+
+        A folder is mapped into memory. It is checked as a file is, but its hash is believed.
+        """
+        found = storage.read(path, [f.name for f in dataclasses.fields(cls) if f.name != "meta"])
+        network = cls(**found.arrays, meta=found.meta)
         try:
             network.validate()
         except InputError as error:
-            raise InputError(error.problem, file=path, remedy=remedy) from error
-        if network.hash != header.get("hash"):
-            raise InputError("the content does not agree with its hash", file=path, remedy=remedy)
+            raise InputError(error.problem, file=path, remedy=storage.REMEDY) from error
+        if found.mapped:
+            network.__dict__["hash"] = found.hash  # a cached property
+        if network.hash != found.hash:
+            raise InputError("the content does not agree with its hash", file=path, remedy=storage.REMEDY)
         return network
