@@ -7,17 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from tedtrajrec.cli.options import DatasetPath, Overrides, Seed
+from tedtrajrec.cli.options import DatasetPath, Overrides, Plugins, Seed, load_plugins
 
 app = typer.Typer()
 
 
 @app.command("methods")
-def list_methods() -> None:
+def list_methods(plugins: Plugins = None) -> None:
     """List the methods that recover trips: what each does, its family, what it needs, where it is documented."""
-    from tedtrajrec.methods.registry import METHODS, describe_method, documented
+    from tedtrajrec.methods.registry import describe_method, documented, method_entry, method_names
 
-    for name, entry in METHODS.items():
+    load_plugins(plugins)
+    for name in method_names():
+        entry = method_entry(name)
         typer.echo(f"{name:<21}{describe_method(name)}")
         typer.echo(f"{'':<21}{entry.family} · needs {entry.needs} · {entry.paper} · {documented(name)}")
 
@@ -41,12 +43,14 @@ def train(
     max_minutes: Annotated[
         float | None, typer.Option("--max-minutes", help="Stop cleanly after so long; give the command again to go on.")
     ] = None,
+    plugins: Plugins = None,
 ) -> None:
     """Train a method on a dataset; the best weights by validation accuracy are kept."""
     from tedtrajrec.training.curves import plot_curves
     from tedtrajrec.training.distributed import launched
     from tedtrajrec.training.train import train_method
 
+    load_plugins(plugins)
     fitted = train_method(
         method,
         dataset,
@@ -122,11 +126,13 @@ def evaluate(
     steps: Annotated[
         bool, typer.Option("--steps", help="With -o, also write every recovered step and draw pictures.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Recover the trips of a dataset from some of their steps and print how well that went."""
     from tedtrajrec.evaluation.evaluate import evaluate_methods
     from tedtrajrec.evaluation.report import format_table
 
+    load_plugins(plugins)
     evaluations = evaluate_methods(
         [name for name in method.split(",") if name],
         dataset,

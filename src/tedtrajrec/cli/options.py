@@ -24,6 +24,10 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, such as noise.drift_m=5; repeat for more.")
 ]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")]
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="Python file with a method of your own; repeat for more.")
+]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 
 
@@ -36,3 +40,12 @@ def mapping(entries: list[str] | None) -> dict[str, str] | None:
         if not (name and sign):  # an empty column is meant: 'segment=' leaves a column of that name alone
             raise ConfigError(f"Option --columns {entry} is not of the form NAME=COLUMN, for example lon=X.")
     return {name: column for name, _, column in pairs}
+
+
+def load_plugins(files: list[Path] | None) -> None:
+    """Make the methods of ``--plugin`` options known."""
+    if files:
+        from tedtrajrec.methods.plugins import load_plugin
+
+        for file in files:
+            load_plugin(file)

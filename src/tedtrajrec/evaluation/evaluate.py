@@ -16,7 +16,7 @@ from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class
+from tedtrajrec.methods.registry import load_method, make_method, method_class, method_names
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.work import only_run
 
@@ -61,7 +61,7 @@ def evaluate_methods(
     settings = list(overrides)
     ready: list[Method[Any]] = []
     for name in methods:
-        if name not in METHODS:
+        if name not in method_names():
             saved = load_method(name, prepared.network)
             ready.append(saved.to(choose_device("auto")) if isinstance(saved, LearnedMethod) else saved)
             continue

@@ -1,4 +1,13 @@
-"""The methods by name; a new one is one file and one line here."""
+"""The methods by name; a new one is one file and one line here.
+
+Methods from outside are added by :func:`tedtrajrec.methods.plugins.load_plugin`, or are entry points of an installed
+package,
+
+    [project.entry-points."tedtrajrec.methods"]
+    toy = "toy_package.toy:Toy"
+
+where the name is that of the class.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +15,15 @@ import importlib
 import inspect
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tedtrajrec.config import load_config
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method, read_description
+from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.shipped import shipped_models
 from tedtrajrec.network.roadnet import RoadNetwork
 
@@ -25,6 +37,7 @@ class Family(StrEnum):
     ENCODER = "encoder + MTrajRec decoder"
     RECOVERY = "recovery model"
     OURS = "ours"
+    PLUGIN = "plug-in"
 
 
 class Needs(StrEnum):
@@ -75,12 +88,81 @@ METHODS = {
 """The methods by name, which is also that of the module here. A module loads when it is first used."""
 
 
+GROUP = "tedtrajrec.methods"
+"""Of entry points that are methods."""
+
+_added: dict[str, tuple[type[Method[Any]], Entry]] = {}  # methods from outside that were loaded
+
+
+def method_names() -> tuple[str, ...]:
+    """Return the names of all methods: those of the package, and those from outside."""
+    return tuple(dict.fromkeys((*METHODS, *_added, *_installed())))
+
+
 def method_class(name: str) -> type[Method[Any]]:
     """Return the class of a method."""
-    if name not in METHODS:
-        raise ConfigError(f"There is no method '{name}'. Known: {', '.join(METHODS)}.")
-    found: type[Method[Any]] = getattr(importlib.import_module(f"tedtrajrec.methods.{name}"), METHODS[name].class_name)
-    return found
+    if name in METHODS:
+        module = importlib.import_module(f"tedtrajrec.methods.{name}")
+        found: type[Method[Any]] = getattr(module, METHODS[name].class_name)
+        return found
+    return _from_outside(name)[0]
+
+
+def method_entry(name: str) -> Entry:
+    """Return what is known of a method; of one from outside it is told from its class."""
+    return METHODS[name] if name in METHODS else _from_outside(name)[1]
+
+
+def add_method(cls: type[Method[Any]], origin: str) -> None:
+    """Make a method from outside known by its name.
+
+    Parameters
+    ----------
+    cls
+        Its class.
+    origin
+        Where it is from: the name of its file or package.
+
+    Raises
+    ------
+    ConfigError
+        If the name is that of another method, or not a plain word.
+    """
+    if not (isinstance(cls.name, str) and cls.name.isidentifier()):
+        raise ConfigError(
+            f"The method {cls.__name__} of {origin} is named {cls.name!r}; a name has letters, digits and _."
+        )
+    if cls.name in METHODS or cls.name in _added:
+        raise ConfigError(f"There is another method named '{cls.name}' than that of {origin}.")
+    if issubclass(cls, LearnedMethod):
+        needs = Needs.TRAINING
+    else:
+        needs = Needs.NOTHING if cls.precompute is Method.precompute else Needs.PAST
+    _added[cls.name] = cls, Entry(cls.__name__, Family.PLUGIN, needs, origin)
+
+
+def _from_outside(name: str) -> tuple[type[Method[Any]], Entry]:
+    if name not in _added and name in _installed():
+        point = _installed()[name]
+        package = point.dist.name if point.dist is not None else point.module
+        try:
+            cls = point.load()
+        except Exception as error:  # it may fail in any way
+            raise ConfigError(f"Method '{name}' of package {package} cannot be loaded ({error}).") from error
+        if not (inspect.isclass(cls) and issubclass(cls, Method) and getattr(cls, "name", None) == name):
+            raise ConfigError(f"Entry point '{name}' of package {package} is not a method of that name.")
+        add_method(cls, package)
+    if name not in _added:
+        raise ConfigError(
+            f"There is no method '{name}'. Known: {', '.join(method_names())}. One in a file comes with --plugin FILE."
+        )
+    return _added[name]
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Return the methods of installed packages, not loaded yet; names of ours are ours."""
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in METHODS}
 
 
 def make_method(name: str, network: RoadNetwork, overrides: Iterable[str] = ()) -> Method[Any]:
@@ -113,7 +195,7 @@ def saved_folder(saved: str | Path) -> Path:
         raise InputError(
             f"there is no saved method or trained model '{saved}'",
             remedy=f"Give a folder that 'train' or 'export' wrote, one of the trained models "
-            f"({', '.join(models) or 'this copy has none'}), or a method ({', '.join(METHODS)}).",
+            f"({', '.join(models) or 'this copy has none'}), or a method ({', '.join(method_names())}).",
         )
     return models[str(saved)]
 
@@ -124,5 +206,5 @@ def describe_method(name: str) -> str:
 
 
 def documented(name: str) -> str:
-    """Return where a method is documented, in the repository."""
-    return f"docs/methods.md#{name}"
+    """Return where a method is documented, in the repository; those from outside are where they come from."""
+    return f"docs/methods.md#{name}" if name in METHODS else method_entry(name).paper

@@ -17,7 +17,7 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.registry import METHODS, Needs, method_class
+from tedtrajrec.methods.registry import Needs, method_class, method_entry
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.distributed import joined, launched
@@ -64,7 +64,7 @@ def train_method(
         As for :func:`fit`.
     """
     cls = method_class(name)
-    if METHODS[name].needs is Needs.NOTHING:
+    if method_entry(name).needs is Needs.NOTHING:
         raise ConfigError(f"{name} learns nothing, so that there is nothing to train: give its name in place of a run.")
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset '{preset}'. Known: {', '.join(PRESETS)}.")
