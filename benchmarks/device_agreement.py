@@ -18,7 +18,7 @@ import torch
 from tedtrajrec.data.batch import make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.experiments.cells import machine
+from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.stepwise import StepwiseMethod

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from tedtrajrec.data.batch import Batch, make_batch
-from tedtrajrec.experiments.cells import machine
+from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods.lattice import WITHIN_S, Past
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.past.links import Links

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tedtrajrec.experiments.cells import machine
+from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.recovery.stream import recover_file
 

@@ -30,7 +30,7 @@ import httpx
 import numpy as np
 
 from tedtrajrec.data.sampling import thin_trips
-from tedtrajrec.experiments.cells import machine
+from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.trips.readers import read_trips
 from tedtrajrec.trips.simulate import simulate_trips

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tedtrajrec.config import load_config
-from tedtrajrec.experiments.plan import read_plan
+from tedtrajrec.experiments.plan import read_plan, work_of
 from tedtrajrec.experiments.reporting.paper import FAMILIES
-from tedtrajrec.experiments.reporting.rows import work_of
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import method_class
 from tedtrajrec.training.config import PRESETS, TrainConfig

@@ -7,35 +7,100 @@ from typing import Annotated
 
 import typer
 
+from tedtrajrec.cli.options import DatasetPath, Device, Plugins, load_plugins
+from tedtrajrec.errors import ConfigError
+
 app = typer.Typer()
+
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option("--dataset", help="Where a dataset lies; repeat for more.", metavar="NAME=FOLDER"),
+]
 
 
 @app.command()
 def benchmark(
-    plan: Annotated[Path, typer.Argument(help="TOML file of datasets and cells; see docs/evaluating.md.")],
+    plan: Annotated[Path, typer.Argument(help="TOML file of datasets and cells; see docs/reproducing.md.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for a row of JSON for each cell.")],
-    datasets: Annotated[
-        list[str] | None, typer.Option("--dataset", help="Where a dataset of the plan lies, NAME=FOLDER; repeatable.")
+    datasets: Datasets = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option("--known", help="Folder whose rows count too: what has one there is not run; repeat for more."),
     ] = None,
     runs: Annotated[Path | None, typer.Option("--runs", help="Folder of training runs [OUTPUT/runs].")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Cells run side by side.")] = 1,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Time for all; what is left is done when the command is repeated.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "auto",
+    device: Device = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """Run the experiments of a plan that have no row yet, and print all rows as tables."""
-    from tedtrajrec.errors import ConfigError
     from tedtrajrec.experiments.cells import run_plan
     from tedtrajrec.experiments.plan import read_plan
+    from tedtrajrec.experiments.provenance import benchmark_command
     from tedtrajrec.experiments.table import format_rows
 
-    paths = dict(text.partition("=")[::2] for text in datasets or ())
-    if not all(paths.values()):
-        raise ConfigError("A dataset is given as NAME=FOLDER, for example --dataset chengdu=data/chengdu.")
+    load_plugins(plugins)
+    read = read_plan(plan, _folders(datasets))
     rows = run_plan(
-        read_plan(plan, paths), output, runs=runs, jobs=jobs, minutes=minutes, device=device, say=typer.echo
+        read,
+        output,
+        known=known or (),
+        runs=runs,
+        jobs=jobs,
+        minutes=minutes,
+        device=device,
+        command=benchmark_command(plan, output, read.datasets, plugins or (), known or ()),
+        say=typer.echo,
     )
     typer.echo(format_rows(rows))
     if any("fixed" in row["metrics"] for row in rows):
         typer.echo("\nOn the prescribed draws:\n\n" + format_rows(rows, "fixed"))
+
+
+@app.command()
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="Folders of rows of 'benchmark' and 'uses', or of what 'evaluate -o' wrote.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html, report.md and figures.")],
+    plans: Annotated[
+        list[Path] | None, typer.Option("--plan", help="Plan whose cells are shown, empty where they have no row.")
+    ] = None,
+    datasets: Datasets = None,
+    plugins: Plugins = None,
+) -> None:
+    """Make one report of all rows: every table and figure of the paper, as HTML and Markdown."""
+    from tedtrajrec.experiments.report import make_report
+
+    load_plugins(plugins)
+    page = make_report(results, output, plans=plans or (), datasets=_folders(datasets))
+    typer.echo(f"{page}\n{page.with_suffix('.md')}")
+
+
+@app.command()
+def uses(
+    dataset: DatasetPath,
+    results: Annotated[Path, typer.Argument(help="Folder of rows of 'benchmark', with its trips.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for a row of JSON for each cell.")],
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cells", help="Names of cells, * for anything; repeat for more [all].", metavar="PATTERN"
+        ),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Search and cluster the trips that cells recovered, as the paper's last table does, and print what came of it."""
+    from tedtrajrec.experiments.uses import format_uses, run_uses
+
+    typer.echo(format_uses(run_uses(dataset, results, output, cells=cells or ("*",), device=device, say=typer.echo)))
+
+
+def _folders(entries: list[str] | None) -> dict[str, str]:
+    """Return ``NAME=FOLDER`` options as a mapping."""
+    folders = {name: folder for name, _, folder in (entry.partition("=") for entry in entries or ())}
+    if not all((*folders, *folders.values())):
+        raise ConfigError("A dataset is given as NAME=FOLDER, for example --dataset chengdu=data/chengdu.")
+    return folders

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import multiprocessing
 import os
-import platform
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,18 +17,21 @@ from typing import Any
 
 import torch
 
-from tedtrajrec import __version__
-from tedtrajrec.config import from_dict, to_dict
+from tedtrajrec.config import to_dict
 from tedtrajrec.data.dataset import Dataset
+from tedtrajrec.errors import TedtrajrecError
 from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.evaluation.true_routes import MOST, summarise_ranks, true_route_ranks
-from tedtrajrec.experiments.plan import Cell, Plan, Source
+from tedtrajrec.experiments.efficiency import costs, count_macs, first_batch
+from tedtrajrec.experiments.plan import Cell, Plan, Source, work_of
+from tedtrajrec.experiments.provenance import dataset_hash, machine, settings_hash
+from tedtrajrec.experiments.store import RowStore, row_file, write_row
 from tedtrajrec.experiments.trips import save_trips
-from tedtrajrec.files import replacing
 from tedtrajrec.methods.alternatives import WithAlternatives
 from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.plugins import load_plugin, loaded_plugins
 from tedtrajrec.methods.registry import load_method, make_method, method_class
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.train import train_method
@@ -39,7 +41,14 @@ EVALUATION_S = 30.0  # set aside at the end of the time for evaluating what was 
 
 
 def run_cell(
-    cell: Cell, source: Source, run: Path, *, device: str = "auto", until: float | None = None
+    cell: Cell,
+    source: Source,
+    run: Path,
+    *,
+    start: Path | None = None,
+    device: str = "auto",
+    until: float | None = None,
+    command: str | None = None,
 ) -> tuple[dict[str, Any], Evaluation] | None:
     """Train and evaluate one cell and return its row and all it recovered, or None without time for a single epoch.
 
@@ -48,25 +57,37 @@ def run_cell(
     cell, source
         The cell and where its dataset lies.
     run
-        Folder of the training run; one that is there goes on. Beside it lies that of the start, where there is one.
+        Folder of the training run; one that is there goes on.
+    start
+        Folder of the run that the cell starts from, where it does.
     device
         As for :func:`train_method`.
     until
         Time (of :func:`time.time`) when the row should be there; training that is not finished then is stopped, and
         the row says so.
+    command
+        What was called, for the row.
     """
     started = time.time()
     dataset = Dataset(source.path)
-    learned = _learn(cell, dataset, run, device, until)
+    learned = _learn(cell, dataset, run, start, device, until)
     if learned is None:
         return None
-    method, training = learned
-    evaluations = {"test": evaluate_draw(method, draw_steps(dataset, keep=cell.keep), keep_steps=True)}
+    method, training, trained_with = learned
+    draw = draw_steps(dataset, keep=cell.keep)
+    macs = count_macs(method, first_batch(draw)) if isinstance(method, LearnedMethod) else 0
+    method = method.to(choose_device(device)) if isinstance(method, LearnedMethod) else method
+    evaluations = {"test": evaluate_draw(method, draw, keep_steps=True)}
     if source.draws is not None:
         evaluations["fixed"] = evaluate_draw(method, given_draw(dataset, source.draws, cell.keep))
     more: dict[str, Any] = {}
+    if isinstance(method, LearnedMethod):
+        more["efficiency"] = costs(macs, evaluations["test"], training)
     if isinstance(method, WithAlternatives):
         more["routes"] = summarise_ranks(true_route_ranks(method, evaluations["test"].draw, max(MOST)))
+    if command is not None:
+        more["command"] = command
+    settings = {"method": method.name, "model": to_dict(method.config), "train": trained_with}
     row = {
         "cell": asdict(cell),
         "finished": training.get("finished", True),
@@ -76,7 +97,10 @@ def run_cell(
         "metrics": {name: evaluation.summary for name, evaluation in evaluations.items()},
         "draws": {name: evaluation.draw.hash for name, evaluation in evaluations.items()},
         **more,
+        "config_hash": settings_hash({**settings, "start": cell.start.removesuffix(f"-{cell.seed}")}),
         "network": dataset.info.network_hash,
+        "dataset_hash": dataset_hash(dataset),
+        "step_s": dataset.info.step_s,
         "seconds": round(time.time() - started, 1),
         **machine(),
     }
@@ -84,15 +108,15 @@ def run_cell(
 
 
 def _learn(
-    cell: Cell, dataset: Dataset, run: Path, device: str, until: float | None
-) -> tuple[Method[Any], dict[str, Any]] | None:
+    cell: Cell, dataset: Dataset, run: Path, start: Path | None, device: str, until: float | None
+) -> tuple[Method[Any], dict[str, Any], dict[str, Any]] | None:
+    """Return a method that is ready, on the CPU, how its training went, and the settings of that without the seed."""
     if not issubclass(method_class(cell.method), LearnedMethod):
         method = make_method(cell.method, dataset.network, cell.settings)
         method.precompute(dataset)
-        return method, {}
-    start = run.with_name(cell.start) if cell.start else None
+        return method, {}, {}
     if start is not None and not cell.train:
-        return _placed(load_method(start, dataset.network), device), {}
+        return load_method(start, dataset.network), {}, {}
     minutes = None if until is None else max(0.0, until - EVALUATION_S - time.time()) / 60
     fitted = train_method(
         cell.method, dataset, run, overrides=cell.settings, start=start, device=device, max_minutes=minutes
@@ -103,40 +127,30 @@ def _learn(
     training = {**asdict(fitted), "history": history}
     if choose_device(device).type == "cuda":
         training["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
-    return _placed(load_method(run, dataset.network), device), training
-
-
-def _placed(method: Method[Any], device: str) -> Method[Any]:
-    return method.to(choose_device(device)) if isinstance(method, LearnedMethod) else method
+    settings = json.loads((run / "train.json").read_text("utf-8"))["train"]
+    return load_method(run, dataset.network), training, {key: settings[key] for key in settings if key != "seed"}
 
 
 def _size(method: Method[Any]) -> int:
     return sum(p.numel() for p in method.parameters()) if isinstance(method, LearnedMethod) else 0
 
 
-def machine() -> dict[str, Any]:
-    """Return where and when a figure was taken, and with what versions."""
-    cuda = torch.cuda.is_available()
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": {"gpu": torch.cuda.get_device_name() if cuda else None, "cores": os.cpu_count()},
-        "versions": {"tedtrajrec": __version__, "python": platform.python_version(), "torch": torch.__version__},
-    }
-
-
 def run_plan(
     plan: Plan,
     output: str | Path,
     *,
+    known: Iterable[str | Path] = (),
     runs: str | Path | None = None,
     jobs: int = 1,
     minutes: float | None = None,
     device: str = "auto",
+    command: str | None = None,
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
     """Run the cells of a plan that have no row yet, each in a process of its own, and return all rows.
 
-    A cell with a start waits for it, and is left out where that has no finished run.
+    Cells of the same work (:func:`work_of`) are run once, for the first of them; their rows are returned for each. A
+    cell with a start waits for it, and is left out where that has no finished run.
 
     Parameters
     ----------
@@ -144,6 +158,8 @@ def run_plan(
         The cells, in the order in which they are begun.
     output
         Folder of rows.
+    known
+        Folders whose rows count too: what has one there is not run.
     runs
         Folder of training runs; ``runs`` in the folder of rows if not given.
     jobs
@@ -152,72 +168,138 @@ def run_plan(
         Time for all; nothing new is begun in its last tenth.
     device
         As for :func:`train_method`.
+    command
+        What was called, for the rows.
     say
         Told what happens.
     """
-    with only_run(output):
-        return _run_plan(plan, Path(output), runs, jobs, minutes, device, say)
+    folder = Path(output)
+    with only_run(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        store = RowStore(folder, [Path(place) for place in known])
+        running = _Running(plan, store, folder / "runs" if runs is None else Path(runs), device, command, say)
+        running.run(jobs, minutes)
+        return list(store.rows(plan.cells))
 
 
-def _run_plan(
-    plan: Plan,
+class _Running:
+    """The cells of a plan on their way to rows.
+
+    Parameters
+    ----------
+    plan, device, command, say
+        As for :func:`run_plan`.
+    store
+        The rows that are there.
+    runs
+        Folder of training runs.
+    """
+
+    def __init__(
+        self, plan: Plan, store: RowStore, runs: Path, device: str, command: str | None, say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._store, self._runs = plan, store, runs
+        self._device, self._command, self._say = device, command, say
+        self._named = {cell.name: cell for cell in plan.cells}
+        self._of_work: dict[Cell, Cell] = {}  # the cell that is run for all of the same work
+        for cell in sorted(plan.cells, key=lambda cell: not row_file(store.folder, cell).exists()):
+            self._of_work.setdefault(work_of(cell), cell)  # one whose row is there, unfinished, goes on
+
+    def run(self, jobs: int, minutes: float | None) -> None:
+        """Run what is missing."""
+        started = time.time()
+        until = None if minutes is None else started + 60 * minutes
+        runners = set(self._of_work.values())
+        waiting = [cell for cell in self._plan.cells if cell in runners and not self._store.done(cell)]
+        equal = len(self._plan.cells) - len(runners)
+        again = f" ({equal} are equal to others)" if equal else ""
+        self._say(f"{len(self._plan.cells)} cells{again}, {len(waiting)} to do")
+        active: dict[str, tuple[BaseProcess, Cell]] = {}
+        try:
+            while waiting or active:
+                late = until is not None and time.time() > until - 6 * (minutes or 0)
+                if late and waiting:
+                    self._say(f"{len(waiting)} cells are left for another time")
+                    waiting = []
+                while len(active) < jobs:
+                    pending = {cell.name for cell in waiting} | active.keys()
+                    cell = next((cell for cell in waiting if self._runner(cell.start) not in pending), None)
+                    if cell is None:
+                        break
+                    waiting.remove(cell)
+                    process = self._begin(cell, until)
+                    if process is not None:
+                        active[cell.name] = process, cell
+                time.sleep(0.2)
+                for name, (begun, cell) in list(active.items()):
+                    if not begun.is_alive():
+                        del active[name]
+                        self._say(f"{time.time() - started:6.0f} s  {name}: {self._ended(begun, cell)}")
+        finally:
+            for left, _ in active.values():
+                left.terminate()
+
+    def _runner(self, name: str) -> str:
+        """Return the name of the cell that is run for the one of this name; that of another plan is its own."""
+        return self._of_work[work_of(self._named[name])].name if name in self._named else name
+
+    def _begin(self, cell: Cell, until: float | None) -> BaseProcess | None:
+        """Start the process of a cell, or say why not."""
+        start = self._run_of(cell.start) if cell.start else None
+        if cell.start and start is None:
+            self._say(f"{cell.name}: left out, there is no finished run {self._runs / cell.start} to start from")
+            return None
+        arguments = (
+            cell, self._plan.datasets[cell.dataset], self._store.folder, self._runs / cell.name, start, self._device,
+            until, self._command, loaded_plugins(),
+        )  # fmt: skip
+        process = multiprocessing.get_context("spawn").Process(target=_work, args=arguments, name=cell.name)
+        process.start()
+        return process
+
+    def _run_of(self, name: str) -> Path | None:
+        """Return the finished run of the cell of this name, which may have another one, or None without."""
+        if name in self._named:
+            found = self._store.find(self._named[name])
+            if found is None or not found.finished:
+                return None
+            name = found.cell.name
+        run = self._runs / name
+        return run if (run / "model.safetensors").exists() else None
+
+    def _ended(self, process: BaseProcess, cell: Cell) -> str:
+        """Return how a process has ended."""
+        if self._store.read_again(cell):
+            return "done" if self._store.done(cell) else "stopped in time, to be gone on with"
+        return f"failed with exit code {process.exitcode}" if process.exitcode else "no time for one epoch"
+
+
+def _work(
+    cell: Cell,
+    source: Source,
     folder: Path,
-    runs: str | Path | None,
-    jobs: int,
-    minutes: float | None,
+    run: Path,
+    start: Path | None,
     device: str,
-    say: Callable[[str], None],
-) -> list[dict[str, Any]]:
-    folder.mkdir(parents=True, exist_ok=True)
-    run_folder = folder / "runs" if runs is None else Path(runs)
-    started = time.time()
-    until = None if minutes is None else started + 60 * minutes
-    waiting = [cell for cell in plan.cells if not _done(folder, cell)]
-    say(f"{len(plan.cells)} cells, {len(waiting)} to do")
-    context = multiprocessing.get_context("spawn")
-    active: dict[str, tuple[BaseProcess, Cell]] = {}
-    try:
-        while waiting or active:
-            late = until is not None and time.time() > until - 6 * (minutes or 0)
-            if late and waiting:
-                say(f"{len(waiting)} cells are left for another time")
-                waiting = []
-            while len(active) < jobs:
-                pending = {cell.name for cell in waiting} | active.keys()
-                cell = next((cell for cell in waiting if cell.start not in pending), None)
-                if cell is None:
-                    break
-                waiting.remove(cell)
-                if cell.start and not _has_run(plan, folder, run_folder, cell.start):
-                    say(f"{cell.name}: left out, there is no finished run {run_folder / cell.start} to start from")
-                    continue
-                arguments = cell, plan.datasets[cell.dataset], folder, run_folder / cell.name, device, until
-                process = context.Process(target=_work, args=arguments, name=cell.name)
-                process.start()
-                active[cell.name] = process, cell
-            time.sleep(0.2)
-            for name, (begun, cell) in list(active.items()):
-                if not begun.is_alive():
-                    del active[name]
-                    failed = f"failed with exit code {begun.exitcode}" if begun.exitcode else "no time for one epoch"
-                    done = "done" if _row(folder, cell) else failed
-                    say(f"{time.time() - started:6.0f} s  {name}: {done}")
-    finally:
-        for left, _ in active.values():
-            left.terminate()
-    return [row for cell in plan.cells if (row := _row(folder, cell)) is not None]
-
-
-def _work(cell: Cell, source: Source, folder: Path, run: Path, device: str, until: float | None) -> None:
+    until: float | None,
+    command: str | None,
+    plugins: tuple[Path, ...],
+) -> None:
+    """Run one cell in a process of its own."""
     torch.set_num_threads(1)  # cells run side by side
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    found = run_cell(cell, source, run, device=device, until=until)
+    try:
+        for file in plugins:
+            load_plugin(file)
+        found = run_cell(cell, source, run, start=start, device=device, until=until, command=command)
+    except TedtrajrecError as error:
+        print(f"{cell.name}: {error}", file=sys.stderr)
+        sys.exit(2)
     if found is None:
         return
     row, evaluation = found
     save_trips(folder / "trips" / f"{cell.name}.npz", evaluation)
-    with replacing(folder / f"{cell.name}.json") as path:
-        path.write_text(json.dumps(row) + "\n", "utf-8")
+    write_row(folder, cell, row)
 
 
 def _end_with_parent() -> None:
@@ -226,22 +308,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _row(folder: Path, cell: Cell) -> dict[str, Any] | None:
-    path = folder / f"{cell.name}.json"
-    if not path.exists():
-        return None
-    row: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return row if from_dict(Cell, row["cell"]) == cell else None
-
-
-def _has_run(plan: Plan, folder: Path, runs: Path, name: str) -> bool:
-    """Return whether there are the weights of a cell, and its training is finished if it is one of the plan."""
-    done = all(_done(folder, cell) for cell in plan.cells if cell.name == name)
-    return done and (runs / name / "model.safetensors").exists()
-
-
-def _done(folder: Path, cell: Cell) -> bool:
-    row = _row(folder, cell)
-    return row is not None and bool(row["finished"])

@@ -17,7 +17,8 @@ A plan is a TOML file,
     variants.full = ["model.attention=full"]
 
 and every combination within an entry is a cell. Rows are files of JSON named after their cells, so those of several
-machines are merged by copying them into one folder. What has a row with the same settings is not run again.
+machines are merged by copying them into one folder. What has a row with the same settings, under whatever name, is not
+run again.
 
 With ``start = "name of a cell"`` training begins with the weights of that one's run; with ``train = false`` too, they
 are evaluated as they are. ``{seed}`` and ``{keep}`` in the name stand for those of the cell.
@@ -29,7 +30,7 @@ import itertools
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,15 @@ class Cell:
         """A name fit for a file."""
         words = self.group, self.dataset, self.method, self.variant, _of(self.keep), str(self.seed)
         return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in words if word)
+
+
+def work_of(cell: Cell) -> Cell:
+    """Return a cell without its names: equal ones are the same work.
+
+    Of a setting that is given twice the last one counts, and only its order among others does not matter.
+    """
+    settings = {text.partition("=")[0]: text for text in cell.settings}
+    return replace(cell, group="", variant="", settings=tuple(sorted(settings.values())))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import OutputError
 from tedtrajrec.experiments.plan import read_plan
+from tedtrajrec.experiments.provenance import as_given
 from tedtrajrec.experiments.reporting import appendix, studies
 from tedtrajrec.experiments.reporting.efficiency import efficiency_section
 from tedtrajrec.experiments.reporting.html import html_text
@@ -61,14 +62,14 @@ def make_report(
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; give a folder to write to.")
     found = read_results(folders)
-    given = [(_name(Path(plan)), read_plan(plan)) for plan in plans]
+    given = [(as_given(Path(plan)), read_plan(plan)) for plan in plans]
     places = slots(found, [plan for _, plan in given])
     facts = {name: _facts(Dataset(path)) for name, path in (datasets or {}).items()}
     sections = [
         *_sections(places, facts, folder),
         *appendix.other_sections(found, folder),
         appendix.datasets_section(places, facts),
-        appendix.commands_section(found, places, given, [_name(path) for path in folders]),
+        appendix.commands_section(found, places, given, [as_given(path) for path in folders]),
     ]
     intro = (
         f"{appendix.counted(places)} Means over test trips, then over seeds, ± the standard deviation over seeds. "
@@ -113,11 +114,6 @@ def _other_cells(groups: Mapping[str, Sequence[Slot]], facts: Mapping[str, Facts
         for (dataset, keep), found in by_place(cells).items()
     ]
     return Section("Other cells", parts)
-
-
-def _name(path: Path) -> str:
-    """Return a path as it was given, but of one from the root its name alone: the rest is only of this machine."""
-    return path.resolve().name if path.is_absolute() or path == Path() else path.as_posix()
 
 
 def _facts(dataset: Dataset) -> Facts:

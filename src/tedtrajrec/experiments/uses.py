@@ -34,7 +34,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.clustering import EPS, MIN_SAMPLES, Labels, cluster_trips, compare_clusters
 from tedtrajrec.evaluation.run import truth_of
 from tedtrajrec.evaluation.similarity import MEASURES, Measure, Sequences, find_neighbours, recall_at
-from tedtrajrec.experiments.cells import machine
+from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.experiments.trips import CellTrips, load_trips
 from tedtrajrec.files import replacing
 from tedtrajrec.network.candidates import CandidateFinder

@@ -13,7 +13,7 @@ from typing import Any
 
 from tedtrajrec.config import from_dict
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.experiments.plan import Cell, Plan
+from tedtrajrec.experiments.plan import Cell, Plan, work_of
 
 _NOT_ROWS = {"runs", "trips"}  # folders beside the rows that hold other files
 
@@ -170,24 +170,19 @@ def _cell(path: Path, content: dict[str, Any]) -> Cell:
 def slots(results: Results, plans: Iterable[Plan] = ()) -> list[Slot]:
     """Return a slot for each cell of the plans, in their order, and then for each row of no plan.
 
-    A cell of a plan without a row takes that of an equal cell, one with the same settings under another name.
+    A cell of a plan takes the row of an equal cell, one with the same settings under another name, where it has none or
+    only an unfinished one.
     """
-    by_cell = {row.cell: row for row in results.cells}
-    by_work: dict[Cell, Row] = {}
+    by_work: dict[Cell, list[Row]] = {}
     for row in results.cells:
         if row.cell is not None:
-            by_work.setdefault(work_of(row.cell), row)
+            by_work.setdefault(work_of(row.cell), []).append(row)
     placed = {
-        cell: by_cell.get(cell) or by_work.get(work_of(cell))
+        cell: max(by_work.get(work_of(cell), ()), key=lambda row: (row.finished, row.cell == cell), default=None)
         for cell in (cell for plan in plans for cell in plan.cells)
     }
     rest = {row.cell: row for row in results.cells if row.cell is not None and row.cell not in placed}
     return [Slot(cell, row) for cell, row in (placed | rest).items()]
-
-
-def work_of(cell: Cell) -> Cell:
-    """Return a cell without its names: equal ones are the same work."""
-    return replace(cell, group="", variant="", settings=tuple(sorted(cell.settings)))
 
 
 def settings_of(cell: Cell) -> frozenset[str]:
