@@ -77,20 +77,21 @@ def case_study(
     ranking = rank_trips(prepared, trips, cells)
     if not len(ranking.order):
         raise InputError(
-            f"of {len(trips):,} test trips there is none that is long enough, known and drivable at every step, and on "
-            "whose route all methods are at every fix",
+            f"of {len(trips):,} test trips there is none that is long enough, known and drivable, and that all methods "
+            "answer at every step, on its route at every fix",
             file=prepared.path,
             remedy="Leave out the method that errs most.",
         )
     case = make_case(prepared, trips, cells, ranking)
     name = next(iter(files.values()))[0].dataset
-    stem = Path(output) / f"case-study-{name}-{keep.replace('/', 'of')}"
-    plot_case(prepared.network, case, [stem.with_suffix(".png"), stem.with_suffix(".svg")])
+    stem = f"case-study-{name}-{keep.replace('/', 'of')}"
+    picture = Path(output) / f"{stem}.png"
+    plot_case(prepared.network, case, [picture, Path(output) / f"{stem}.svg"])
     missing = [label_of(method) for method in methods if method not in files]
     row = {
         "kind": "picture",
         "title": "Case study",
-        "file": f"{stem.name}.png",
+        "file": picture.name,
         "caption": _caption(case, name, keep, len(trips), ranking, missing),
         "alt": _alt(case),
         "trip": str(case.trip.traj_id[0]),
@@ -106,9 +107,9 @@ def case_study(
         ],
         "network": prepared.info.network_hash,
     }
-    with replacing(stem.with_suffix(".json")) as path:
+    with replacing(Path(output) / f"{stem}.json") as path:
         path.write_text(json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
-    return stem.with_suffix(".png")
+    return picture
 
 
 def _cells(dataset: Dataset, folders: Sequence[Path], keep: str) -> dict[str, tuple[Result, Path]]:
@@ -171,9 +172,9 @@ def _caption(case: Case, name: str, keep: str, trips: int, ranking: Ranking, mis
     text = (
         f"{name} at keep {keep}, trip {case.trip.traj_id[0]}: {steps} steps of {case.step_s} s, {fixes} fixes. Of the "
         f"{len(ranking.order):,} of {trips:,} test trips that are no shorter than the median, known and drivable at "
-        "every step, and on whose route all methods are at every fix, it is the one on which methods differ most: at "
-        f"{difference} of its steps, in the mean over pairs of methods, one is on the true route and the other is not. "
-        f"It is not a typical one. Accuracy on it, and on all test trips: {accuracies}."
+        "every step, answered by all methods, and on whose route these are at every fix, it is the one on which they "
+        f"differ most: at {difference} of its steps, in the mean over pairs of methods, one is on the true route and "
+        f"the other is not. It is not a typical one. Accuracy on it, and on all test trips: {accuracies}."
     )
     for area in case.areas:
         off = ", ".join(

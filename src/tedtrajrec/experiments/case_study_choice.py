@@ -1,8 +1,8 @@
 """Which trip a case study draws, and where methods differ on it.
 
 The rule. A trip takes part if it has at least as many steps as half of all test trips, its truth is known at every step
-and can be driven on this map, and all methods are on its true route at every fix: then they were given enough to
-know where it went by, and differ in what they recover between. Of these, the trip is drawn on which methods differ
+and can be driven on this map, and all methods answer at every step and are on its true route at every fix: they know
+where it went by, and differ in what they recover between. Of these, the trip is drawn on which methods differ
 most: the share of steps, in the mean over pairs of methods, at which one is on the true route and the other is not. Of
 equal trips it is the one of more steps, then the one whose id comes first. So nobody picks it. It is a trip on which
 methods differ, not a typical one.
@@ -93,8 +93,10 @@ def rank_trips(dataset: Dataset, trips: Trips, cells: Mapping[str, CellTrips]) -
         fix_lat=trips.lat,
         observed=observed,
     )
-    on_route = on_true_routes(router, trips, np.stack([cell.segment for cell in cells.values()]))
-    lost = np.bincount(trips.trip_of_fix[observed & ~on_route.all(axis=0)], minlength=len(trips)) > 0
+    segment = np.stack([cell.segment for cell in cells.values()])
+    on_route = on_true_routes(router, trips, segment)
+    lost_at = (segment < 0).any(axis=0) | (observed & ~on_route.all(axis=0))
+    lost = np.bincount(trips.trip_of_fix[lost_at], minlength=len(trips)) > 0
     fit = np.flatnonzero((trips.lengths >= np.median(trips.lengths)) & drives.drivable_120kmh & ~lost)
     share = on_route.mean(axis=0)
     of_pairs = 2 * share * (1 - share) * len(cells) / (len(cells) - 1)
