@@ -44,6 +44,8 @@ def test_version_and_help(capsys):
         "map",
         "serve",
         "benchmark",
+        "report",
+        "uses",
     ):
         assert "Usage" in run(f"{verb} --help", capsys)
 
@@ -70,7 +72,7 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
     assert {path.name for path in demo.iterdir()} == {
         "network.npz", "network.png", "trips.parquet", "sparse.csv", "matched.parquet", "routes.geojson", "dataset",
         "pictures", "run", "metrics", "trips.png", "new_trips.parquet", "new_sparse.csv", "recovered.parquet",
-        "summary.csv", "map.html",
+        "summary.csv", "map.html", "report",
     }  # fmt: skip
     dense, sparse = read_trips(demo / "trips.parquet"), read_trips(demo / "sparse.csv")
     assert dense.traj_id.tolist() == sparse.traj_id.tolist()
@@ -78,6 +80,10 @@ def test_the_demo_runs_every_verb_and_leaves_what_it_says(tmp_path, capsys):
     found = accuracy_and_f1(demo)
     assert set(found) == {"linear_hmm", "route_hmm", "lookup", "tedtrajrec"}
     assert found["linear_hmm"] < min(found["route_hmm"], found["lookup"])
+    table = (demo / "report" / "report.md").read_text("utf-8").split("## Performance")[1]
+    for label, method in (("Linear + HMM", "linear_hmm"), ("lookup", "lookup"), ("TedTrajRec", "tedtrajrec")):
+        line = next(line for line in table.splitlines() if f"| {label} |" in line)
+        assert f"{found[method][0]:.3f}".removeprefix("0") in line
     recovered = read_trips(demo / "recovered.parquet")
     assert len(recovered) == 200
     assert (demo / "map.html").read_text("utf-8").startswith("<!doctype html>")

@@ -33,6 +33,7 @@ DEMO = (
     ),
     "match {0}/sparse.csv --network {0}/network.npz --routes {0}/routes.geojson -o {0}/matched.parquet",
     "evaluate linear_hmm,route_hmm,lookup,{0}/run {0}/dataset --keep 1/8 --steps -o {0}/metrics",
+    "report {0}/metrics --dataset dataset={0}/dataset -o {0}/report",
     "simulate --network {0}/network.npz --trips 200 --step 15 --seed 2 -o {0}/new_trips.parquet",
     "thin {0}/new_trips.parquet --keep 1/8 --seed 2 -o {0}/new_sparse.csv",
     "recover {0}/new_sparse.csv --model {0}/run --summary {0}/summary.csv -o {0}/recovered.parquet",
@@ -80,6 +81,7 @@ def run_demo(app: typer.Typer, output: Path, *, trips: int = TRIPS, epochs: int 
         app(words, standalone_mode=False)
     typer.echo(
         f"Done in {time.perf_counter() - start:.0f} s. Open {output / 'map.html'} in a browser to see recovered trips. "
+        f"The methods beside each other: {output / 'report' / 'report.html'}. "
         f"More pictures: {output / 'trips.png'}, {output / 'run' / 'curves.png'} and below {output / 'metrics'}."
     )
     served = [

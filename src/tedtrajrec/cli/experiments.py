@@ -86,9 +86,7 @@ def uses(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for a row of JSON for each cell.")],
     cells: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cells", help="Names of cells, * for anything; repeat for more [all].", metavar="PATTERN"
-        ),
+        typer.Option("--cells", help="Names of cells, * for anything; repeat for more [all].", metavar="PATTERN"),
     ] = None,
     device: Device = "auto",
 ) -> None:

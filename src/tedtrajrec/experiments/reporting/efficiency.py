@@ -66,22 +66,26 @@ def _densest(places: Mapping[tuple[str, str], list[Result]]) -> dict[tuple[str, 
 
 
 _COSTS = (
-    "Parameters are numbers of weights, not bytes. Peak memory is that of training on the GPU. An epoch is the median "
-    "of all but the first, validation included; where cells ran side by side, they slowed each other. Time per trip is "
-    "that of recovering the test trips in batches. F1, accuracy and RMSE are those of the main table."
+    "Parameters are numbers of weights, not bytes. MACs are multiply-accumulate operations in the matrix products of "
+    "recovering a batch of 64 trips, the road network among them once; other work is not counted. Peak memory is that "
+    "of training on the GPU. An epoch is the median of all but the first, validation included; where cells ran side by "
+    "side, they slowed each other. Time per trip is that of recovering the test trips in batches. F1, accuracy and "
+    "RMSE are those of the main table."
 )
 
 
 def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table:
-    extra = dict.fromkeys(key for one in results for row in one.rows for key in row.content.get("efficiency", {}))
     shown = [metric for metric in METRICS if metric.name in ("f1", "accuracy", "rmse_m")]
     costs: dict[str, tuple[Callable[[Row], float | None], int]] = {
         "parameters, millions": (_parameters, 2),
+        "MACs of 64 trips, billions": (lambda row: _per(row.content.get("efficiency", {}).get("macs"), 1e9), 2),
         "peak memory, GiB": (lambda row: _per(row.content.get("training", {}).get("peak_mib"), 1024), 2),
         "epoch, s": (_epoch_s, 1),
         "training, min": (lambda row: _per(row.content.get("training", {}).get("seconds"), 60), 1),
         "per trip, ms": (_trip_ms, 2),
     }
+    known = [row for one in results for row in one.rows]
+    costs = {name: cost for name, cost in costs.items() if any(cost[0](row) is not None for row in known)}
     blocks = []
     for family, group in itertools.groupby(results, key=lambda one: family_of(one.method)):
         lines = []
@@ -90,7 +94,6 @@ def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table
             for cost, digits in costs.values():
                 found = spread(value for row in one.rows if (value := cost(row)) is not None)
                 values.append(Value() if found is None else Value(number(found.mean, digits), rows=one.rows))
-            values += [_extra(one, key) for key in extra]
             for metric in shown:
                 whole = results[one]
                 mean = None if whole is None else whole.metric(metric.name)
@@ -101,15 +104,10 @@ def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table
             head = f"{one.label} ({one.state})" if one.state else one.label
             lines.append(Line(head, tuple(values)))
         blocks.append(Block(tuple(lines), family))
-    machines = dict.fromkeys(row.machine for one in results for row in one.rows)
+    machines = dict.fromkeys(row.machine for row in known)
     notes = (_COSTS, f"Machines: {'; '.join(machines)}.")
-    columns = ("", *costs, *(key.replace("_", " ") for key in extra), *(metric.label for metric in shown))
+    columns = ("", *costs, *(metric.label for metric in shown))
     return Table(caption, columns, tuple(blocks), notes)
-
-
-def _extra(result: Result, key: str) -> Value:
-    found = spread(float(v) for row in result.rows if (v := row.content.get("efficiency", {}).get(key)) is not None)
-    return Value() if found is None else Value(f"{found.mean:,.4g}", rows=result.rows)
 
 
 def _per(value: float | None, unit: float) -> float | None:

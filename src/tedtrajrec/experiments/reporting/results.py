@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
+from tedtrajrec.experiments.reporting.evaluations import FILE, trips_of_evaluation
 from tedtrajrec.experiments.reporting.paper import METRICS, Metric, label_of, order_of
 from tedtrajrec.experiments.reporting.rows import Row, Slot, settings_of
 from tedtrajrec.experiments.trips import load_trips
@@ -93,15 +94,28 @@ class Result:
     @cached_property
     def trips(self) -> TripMetrics | None:
         """The metrics of each trip, the mean over seeds; None where not all rows have kept their trips."""
-        files = [row.path.parent / "trips" / f"{row.path.stem}.npz" for row in self.rows]
-        if not files or not all(file.exists() for file in files):
+        found = [trips for row in self.rows if (trips := _trips_of(row)) is not None]
+        if not found or len(found) < len(self.rows):
             return None
-        trips = [load_trips(file) for file in files]
-        for file, one in zip(files, trips, strict=True):
-            if not np.array_equal(one.traj_id, trips[0].traj_id):
-                raise InputError(f"its trips are not those of {files[0].name}", file=file, remedy="Run the cell again.")
-        values = [np.column_stack([getattr(one, metric.name) for metric in METRICS]) for one in trips]
-        return TripMetrics(trips[0].traj_id, np.mean(values, axis=0, dtype=np.float64))
+        for row, one in zip(self.rows, found, strict=True):
+            if not np.array_equal(one.traj_id, found[0].traj_id):
+                raise InputError(
+                    f"its trips are not those of {self.rows[0].file}", file=row.path, remedy="Run the cell again."
+                )
+        return TripMetrics(found[0].traj_id, np.mean([one.values for one in found], axis=0, dtype=np.float64))
+
+
+def _trips_of(row: Row) -> TripMetrics | None:
+    """Return the metrics of each trip of a row, or None where it has not kept them."""
+    names = [metric.name for metric in METRICS]
+    if row.path.name == FILE:
+        found = trips_of_evaluation(row.path.parent, names)
+        return None if found is None else TripMetrics(*found)
+    file = row.path.parent / "trips" / f"{row.path.stem}.npz"
+    if not file.exists():
+        return None
+    trips = load_trips(file)
+    return TripMetrics(trips.traj_id, np.column_stack([getattr(trips, name) for name in names]))
 
 
 def spread(values: Iterable[float]) -> Spread | None:

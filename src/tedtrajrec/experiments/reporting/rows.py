@@ -14,6 +14,7 @@ from typing import Any
 from tedtrajrec.config import from_dict
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.experiments.plan import Cell, Plan, work_of
+from tedtrajrec.experiments.reporting.evaluations import is_evaluation, row_of_evaluation
 
 _NOT_ROWS = {"runs", "trips"}  # folders beside the rows that hold other files
 
@@ -51,7 +52,9 @@ class Row:
     @property
     def machine(self) -> str:
         """The machine on which it was computed."""
-        machine = self.content.get("machine", {})
+        machine = self.content.get("machine")
+        if not machine:
+            return "machine not noted"
         cores = f"{machine.get('cores', '?')} cores"
         return f"{machine['gpu']}, {cores}" if machine.get("gpu") else cores
 
@@ -152,6 +155,13 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise InputError(
             f"this row cannot be read ({error})", file=path, remedy="Delete it and run its cell again."
         ) from error
+    if isinstance(content, dict) and is_evaluation(content):
+        try:
+            return row_of_evaluation(content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"this evaluation is not whole ({error!r})", file=path, remedy="Evaluate the method again."
+            ) from error
     is_row = isinstance(content, dict) and (
         {"cell", "metrics"} <= content.keys() or "kind" in content or content.get("experiment") == "hmm-interval"
     )
