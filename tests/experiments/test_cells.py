@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
-import threading
+import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tedtrajrec.config import from_dict
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.experiments import cells
 from tedtrajrec.experiments.cells import run_cell, run_plan
-from tedtrajrec.experiments.plan import Plan, Source, read_plan
+from tedtrajrec.experiments.plan import Cell, Plan, Source, read_plan, work_of
+from tedtrajrec.experiments.provenance import benchmark_command, dataset_hash, settings_hash
+from tedtrajrec.experiments.report import make_report
 from tedtrajrec.experiments.table import format_rows
 from tedtrajrec.experiments.trips import load_trips
 from tedtrajrec.methods.registry import load_method, make_method
@@ -86,12 +89,13 @@ def test_plans_that_cannot_be_run(plan_file: Path) -> None:
 def test_cells_run_once_and_their_rows_say_what_they_are(
     plan_file: Path,
     small_dataset: Dataset,  # noqa: F811
+    in_threads: None,  # noqa: ARG001
     tmp_path: Path,
 ) -> None:
     plan = read_plan(plan_file, {"city": str(small_dataset.path)})
     few = dataclasses.replace(plan, cells=plan.cells[:3])
     said: list[str] = []
-    rows = run_plan(few, tmp_path / "rows", jobs=2, device="cpu", say=said.append)
+    rows = run_plan(few, tmp_path / "rows", device="cpu", command="tedtrajrec benchmark x", say=said.append)
     assert [row["cell"]["method"] for row in rows] == ["linear_hmm", "linear_hmm", "tedtrajrec"]
     assert said[0] == "3 cells, 3 to do"
     direct = evaluate_draw(make_method("linear_hmm", small_dataset.network), draw_steps(small_dataset, keep="1/8"))
@@ -100,6 +104,14 @@ def test_cells_run_once_and_their_rows_say_what_they_are(
     assert rows[2]["training"]["history"][0]["epoch"] == 0
     assert rows[2]["method"]["d"] == 16
     assert rows[2]["method"]["parameters"] > 1000
+    assert rows[2]["efficiency"]["macs"] > rows[2]["method"]["parameters"]
+    assert rows[2]["efficiency"]["trip_ms"] == 1000 / rows[2]["metrics"]["test"]["trips_per_s"]
+    assert rows[2]["efficiency"]["epoch_s"] == rows[2]["training"]["history"][0]["seconds"]
+    assert "efficiency" not in rows[0]
+    assert {row["command"] for row in rows} == {"tedtrajrec benchmark x"}
+    assert {row["step_s"] for row in rows} == {15}
+    assert {row["dataset_hash"] for row in rows} == {dataset_hash(small_dataset)}
+    assert rows[0]["config_hash"] == rows[1]["config_hash"] != rows[2]["config_hash"]  # it is evaluated otherwise, only
     trips = load_trips(tmp_path / "rows" / "trips" / "plain-city-linear_hmm-1of8-0.npz")
     assert trips.accuracy.mean() == pytest.approx(direct.summary["accuracy"], abs=1e-6)
     assert trips.traj_id.tolist() == direct.draw.traj_id.tolist()
@@ -154,19 +166,13 @@ start = "first-city-tedtrajrec_parallel-{keep}-{seed}"
 """
 
 
-class Thread(threading.Thread):
-    """In place of a process, which would take seconds to load the libraries."""
-
-    exitcode = 0
-
-
 def test_cells_that_start_from_others(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    in_threads: None,  # noqa: ARG001
     small_dataset: Dataset,  # noqa: F811
     other_dataset: Dataset,  # noqa: F811
 ) -> None:
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Thread))
     monkeypatch.setattr(cells, "count_macs", lambda *_: 1)  # torch's counter is not for threads side by side
     file = tmp_path / "plan.toml"
     file.write_text(STARTS)
@@ -269,3 +275,115 @@ def test_given_draws(small_dataset: Dataset, tmp_path: Path) -> None:  # noqa: F
         file.write_text(change)
         with pytest.raises(InputError, match=message):
             given_draw(small_dataset, file, "1/8")
+
+
+EQUAL = """
+[datasets.city]
+path = "nowhere"
+
+[[cells]]
+group = "performance"
+methods = ["linear_hmm"]
+datasets = ["city"]
+
+[[cells]]
+group = "robustness"
+methods = ["linear_hmm"]
+datasets = ["city"]
+keeps = ["1/8", "1/4"]
+"""
+
+
+def test_equal_cells_are_computed_once(
+    tmp_path: Path,
+    in_threads: None,  # noqa: ARG001
+    small_dataset: Dataset,  # noqa: F811
+) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(EQUAL)
+    plan = read_plan(file, {"city": str(small_dataset.path)})
+    said: list[str] = []
+    rows = run_plan(plan, tmp_path / "rows", say=said.append)
+    assert said[0] == "3 cells (1 equal to others), 2 to do"
+    assert [(row["cell"]["group"], row["cell"]["keep"]) for row in rows] == [
+        ("performance", "1/8"),
+        ("robustness", "1/8"),
+        ("robustness", "1/4"),
+    ]
+    assert rows[0]["metrics"] == rows[1]["metrics"] != rows[2]["metrics"]
+    files = ["performance-city-linear_hmm-1of8-0.json", "robustness-city-linear_hmm-1of4-0.json"]
+    assert sorted(path.name for path in (tmp_path / "rows").glob("*.json")) == files
+    text = make_report(tmp_path / "rows", tmp_path / "report", plans=[file]).with_suffix(".md").read_text("utf-8")
+    assert "3 of 3 cells computed" in text
+
+    run_plan(plan, tmp_path / "other", known=[tmp_path / "rows"], say=said.append)
+    assert said[-1] == "3 cells (1 equal to others), 0 to do"
+    assert list((tmp_path / "other").iterdir()) == []
+    row = json.loads((tmp_path / "rows" / files[0]).read_text())
+    (tmp_path / "rows" / files[0]).write_text(json.dumps({**row, "finished": False}))
+    (tmp_path / "rows" / files[1]).write_text("{")  # not whole
+    again = run_plan(plan, tmp_path / "rows", say=said.append)
+    assert "3 cells (1 equal to others), 2 to do" in said[-3:]
+    assert [one["metrics"]["test"]["accuracy"] for one in again] == [one["metrics"]["test"]["accuracy"] for one in rows]
+
+
+def test_one_of_equal_cells_that_is_unfinished_goes_on_under_its_name(
+    tmp_path: Path,
+    in_threads: None,  # noqa: ARG001
+    small_dataset: Dataset,  # noqa: F811
+) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(EQUAL)
+    plan = read_plan(file, {"city": str(small_dataset.path)})
+    later = plan.cells[1]
+    old = tmp_path / f"{later.name}.json"
+    old.write_text(json.dumps({"cell": dataclasses.asdict(later), "finished": False}))
+    run_plan(dataclasses.replace(plan, cells=plan.cells[:2]), tmp_path, say=lambda _: None)
+    assert [path.name for path in tmp_path.glob("*.json")] == [old.name]
+
+
+KEYS = st.lists(st.sampled_from(["model.d", "train.lr", "train.epochs"]), unique=True)
+
+
+@given(KEYS, st.randoms(use_true_random=False))
+def test_work_is_what_the_settings_come_to(keys: list[str], random: object) -> None:
+    settings = [f"{key}={k}" for k, key in enumerate(keys)]
+    mixed = list(settings)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    cell = Cell("a", "tedtrajrec", "b", "city", "1/8", 0, tuple(settings))
+    assert work_of(cell) == work_of(dataclasses.replace(cell, group="c", variant="", settings=tuple(mixed)))
+    for key in keys:
+        first = (f"{key}=7", *mixed)  # what comes later counts
+        assert work_of(dataclasses.replace(cell, settings=first)) == work_of(cell)
+        last = (*mixed, f"{key}=7")
+        assert work_of(dataclasses.replace(cell, settings=last)) != work_of(cell)
+    for other in ({"seed": 1}, {"keep": "1/4"}, {"dataset": "town"}, {"method": "gts"}, {"start": "x"}):
+        assert work_of(dataclasses.replace(cell, **other)) != work_of(cell)
+
+
+def test_commands_and_hashes_hold_anywhere(tmp_path: Path, small_dataset: Dataset) -> None:  # noqa: F811
+    command = benchmark_command(tmp_path / "my plan.toml", Path("results/x"), ["city"], [Path("toy.py")], [tmp_path])
+    assert command == (
+        f"tedtrajrec benchmark 'my plan.toml' -o results/x --plugin toy.py --known {tmp_path.name} --dataset city=..."
+    )
+    copy = tmp_path / "copy"
+    shutil.copytree(small_dataset.path, copy)
+    described = json.loads((copy / "dataset.json").read_text())
+    (copy / "dataset.json").write_text(json.dumps({**described, "source": "elsewhere.csv"}))
+    assert dataset_hash(Dataset(copy)) == dataset_hash(small_dataset)
+    ratio = copy / "train" / "00000" / "ratio.npy"
+    data = bytearray(ratio.read_bytes())
+    data[-1] ^= 1
+    ratio.write_bytes(data)
+    assert dataset_hash(Dataset(copy)) != dataset_hash(small_dataset)
+    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1}) != settings_hash({"a": 1, "b": 3})
+
+
+def test_rows_of_the_repository_are_cells_of_its_plans() -> None:
+    root = Path(__file__).parents[2]
+    cells = {cell.name: cell for cell in read_plan(root / "configs" / "experiments" / "methods.toml").cells}
+    rows = sorted((root / "results" / "methods").glob("*.json"))
+    assert rows
+    for file in rows:
+        cell = from_dict(Cell, json.loads(file.read_text())["cell"])
+        assert cells[file.stem] == cell

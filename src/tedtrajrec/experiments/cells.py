@@ -212,7 +212,7 @@ class _Running:
         runners = set(self._of_work.values())
         waiting = [cell for cell in self._plan.cells if cell in runners and not self._store.done(cell)]
         equal = len(self._plan.cells) - len(runners)
-        again = f" ({equal} are equal to others)" if equal else ""
+        again = f" ({equal} equal to others)" if equal else ""
         self._say(f"{len(self._plan.cells)} cells{again}, {len(waiting)} to do")
         active: dict[str, tuple[BaseProcess, Cell]] = {}
         try:

@@ -206,5 +206,5 @@ def describe_method(name: str) -> str:
 
 
 def documented(name: str) -> str:
-    """Return where a method is documented, in the repository; those from outside are where they come from."""
-    return f"docs/methods.md#{name}" if name in METHODS else method_entry(name).paper
+    """Return where a method is documented, in the repository."""
+    return f"docs/methods.md#{name}" if name in METHODS else "not documented here"
