@@ -1,7 +1,7 @@
 """Training on several processes: each takes its share of every batch, and gradients are averaged between them.
 
-``torchrun`` starts the processes (ranks) and says to each which one it is. A batch is the same as in one process; rank r
-of R takes every R-th of its trips. Losses are means over the steps of known truth, of which ranks have different
+``torchrun`` starts the processes (ranks) and says to each which one it is. A batch is the same as in one process, and
+rank r of R takes every R-th of its trips. Losses are means over the steps of known truth, of which ranks have different
 numbers, so that gradients and losses are averaged with these numbers as weights: then a step is the one that a single
 process would make, but for the order of additions (and for dropout, whose draws differ by rank).
 
@@ -63,9 +63,9 @@ class Ranks:
         for tensor, mean in zip(small, places, strict=True):
             tensor.copy_(mean.view_as(tensor))
         for tensor in large:
-            tensor *= weight
+            tensor.mul_(weight)
             dist.all_reduce(tensor)
-            tensor /= total
+            tensor.div_(total)
 
     def first_says(self, value: bool) -> bool:
         """Return what the first rank was given; clocks differ, and all must stop at the same batch."""
@@ -127,7 +127,10 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         devices = torch.cuda.device_count()
         torch.cuda.set_device(local % devices)
         backend = "cpu:gloo,cuda:nccl" if here <= devices else "gloo"
-    dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.count)
+    store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[no-untyped-call]
+    # torchrun keeps the store when it starts the ranks again; addresses of those that are gone must not be found there.
+    store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.count)
     try:
         yield ranks
     finally:
