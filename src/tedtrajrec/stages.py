@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tedtrajrec.data.sampling import Rule, keep_share, thin_mask, trip_keys
 from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.threads import Over, labelled
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
 from tedtrajrec.trips.cleaning.rejects import CleanSummary, RejectsFile
 from tedtrajrec.trips.match import STATUS, MatchConfig, Matched, Matcher
@@ -141,6 +143,7 @@ def match_file(
     noise_m: float | None = None,
     columns: Mapping[str, str] | None = None,
     timezone: str | None = None,
+    over: Over = map,
 ) -> MatchSummary:
     """Match the trips of a file to a network and write them with what was found for each fix.
 
@@ -161,22 +164,53 @@ def match_file(
         Standard deviation of a fix across the road; estimated for each trip if not given.
     columns, timezone
         As for :func:`tedtrajrec.read_trips`.
+    over
+        How chunks are gone through; the result does not depend on it.
     """
+    return match_with(
+        make_matcher(network, preset, noise_m),
+        source,
+        output,
+        routes=routes,
+        columns=columns,
+        timezone=timezone,
+        over=over,
+        show_progress=over is map,
+    )
+
+
+def make_matcher(network: str | Path, preset: str = "default", noise_m: float | None = None) -> Matcher:
+    """Return a matcher; parameters as for :func:`match_file`."""
     settings = MatchConfig.preset(preset)
     if noise_m is not None:
         try:
             settings = dataclasses.replace(settings, noise_m=noise_m)
         except ValueError as error:
             raise ConfigError(f"The noise is {noise_m} m: {error}.") from error
-    matcher = Matcher(RoadNetwork.load(network), settings)
+    return Matcher(RoadNetwork.load(network), settings)
+
+
+def match_with(
+    matcher: Matcher,
+    source: str | Path,
+    output: str | Path,
+    *,
+    routes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    timezone: str | None = None,
+    over: Over = map,
+    show_progress: bool = False,
+) -> MatchSummary:
+    """Match the trips of a file with a matcher that is there; see :func:`match_file`."""
     status: Counter[str] = Counter()
     breaks = 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_run(output, routes))
         writer = stack.enter_context(TripWriter(output))
         route_writer = None if routes is None else stack.enter_context(RouteWriter(routes, matcher.network))
-        for chunk in iter_trips(source, columns=columns, timezone=timezone):
-            found = matcher.match(chunk, show_progress=True)
+        chunks = iter_trips(source, columns=columns, timezone=timezone)
+        match = partial(matcher.match, show_progress=show_progress)
+        for chunk, found in labelled(over, match, ((chunk, chunk) for chunk in chunks)):
             writer.write(_with_match(chunk, found, matcher.network))
             if route_writer is not None:
                 route_writer.write(chunk, found)

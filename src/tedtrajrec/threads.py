@@ -1,15 +1,49 @@
-"""Work done in parts on several threads; compiled kernels run without the interpreter's lock, so threads suffice."""
+"""Work done in parts on several threads; compiled kernels run without the interpreter's lock, so threads suffice.
+
+Whole chunks of an input can also be worked on elsewhere: functions that go through them take an :class:`Over`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 Part = TypeVar("Part")
 T = TypeVar("T")
+Label = TypeVar("Label")
+
+THREADS = "TEDTRAJREC_THREADS"
+"""Variable of the environment: processors that a process may use, where they are not all its own."""
+
+
+class Over(Protocol):
+    """Goes through items with a function as ``map`` does: lazily and in order, but perhaps on other machines."""
+
+    def __call__(self, function: Callable[[Part], T], items: Iterable[Part], /) -> Iterator[T]:
+        """Yield the result of every item."""
+
+
+def labelled(
+    over: Over, function: Callable[[Part], T], pairs: Iterable[tuple[Label, Part]]
+) -> Iterator[tuple[Label, T]]:
+    """Yield the label and the result of every pair of a label and an item; labels stay here."""
+    labels: deque[Label] = deque()
+
+    def items() -> Iterator[Part]:
+        for label, item in pairs:
+            labels.append(label)
+            yield item
+
+    for result in over(function, items()):
+        yield labels.popleft(), result
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return int(os.environ.get(THREADS, "0")) or os.cpu_count() or 1
 
 
 def map_parts(task: Callable[[Part], T], parts: Sequence[Part], workers: int | None) -> list[T]:
@@ -52,4 +86,4 @@ def iter_parts(task: Callable[[Part], T], parts: Sequence[Part], workers: int | 
 
 
 def _number(workers: int | None, parts: Sequence[Part]) -> int:
-    return min(workers or os.cpu_count() or 1, len(parts))
+    return min(workers or processors(), len(parts))

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from tedtrajrec.data.preparing.chunk import ChunkPreparer
 from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
 from tedtrajrec.data.preparing.parts import OURS, Work
 from tedtrajrec.errors import ConfigError, InputError, OutputError
-from tedtrajrec.files import existing_file, replacing
+from tedtrajrec.files import replacing
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
+from tedtrajrec.threads import Over, labelled
 from tedtrajrec.trips.cleaning.rejects import CleanSummary
+from tedtrajrec.trips.files.folders import iter_files, trip_files
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.table import Trips
 from tedtrajrec.work import only_run, remove_work
@@ -66,6 +69,7 @@ def prepare_dataset(
     *,
     rejects: str | Path | None = None,
     workers: int | None = None,
+    over: Over = map,
     show_progress: bool = False,
 ) -> PrepareSummary:
     """Prepare a dataset from a file of trips.
@@ -75,7 +79,7 @@ def prepare_dataset(
     Parameters
     ----------
     source
-        A file of trips; see :func:`tedtrajrec.read_trips`.
+        A file of trips (see :func:`tedtrajrec.read_trips`), or a folder of Parquet parts, with every trip in one.
     network
         The road network, or its file.
     output
@@ -87,6 +91,8 @@ def prepare_dataset(
         source that cannot be read are listed too; without it, the first such row is an error.
     workers
         Number of threads; all processors if not given. The result does not depend on it.
+    over
+        How chunks are gone through; the result does not depend on it either.
     show_progress
         Whether to show a bar.
 
@@ -98,16 +104,14 @@ def prepare_dataset(
     if not config.time_zone:
         raise ConfigError("The time zone of the trips is not given; name it with --timezone, such as Europe/Lisbon.")
     load_zone(config.time_zone)
-    source, output = existing_file(source, "a file of trips"), Path(output)
+    files, source, output = trip_files(source), Path(source), Path(output)
     if rejects is not None and Path(rejects).resolve() == source.resolve():
         raise OutputError(f"{rejects} is also the file of trips; give the rejects a file of their own.")
     if rejects is not None and Path(rejects).resolve().is_relative_to(output.resolve()):
         raise OutputError(f"{rejects} is in the dataset, which gets a rejects.csv by itself; leave the option out.")
     if not isinstance(network, RoadNetwork):
         network = RoadNetwork.load(network)
-    with source.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    described = json.loads(json.dumps({**to_dict(config), "source_sha256": digest}))
+    described = json.loads(json.dumps({**to_dict(config), "source_sha256": _digest(files)}))
     folder = output.parent / f"{output.name}.work"
     with only_run(output):
         if output.exists() and not (output.is_dir() and not any(output.iterdir())):
@@ -123,7 +127,7 @@ def prepare_dataset(
         if not work.dataset.exists():
             if work.all_read is None:
                 set_aside = None if rejects is None else RejectedRows()
-                _read_parts(work, ChunkPreparer(network, config, source, workers), set_aside, show_progress)
+                _read_parts(work, ChunkPreparer(network, config, source, workers), set_aside, over, show_progress)
             assemble(work, network, config, described, source.name)
         cleaned = work.account().cleaned
         _put_in_place(work, output, rejects)
@@ -132,19 +136,32 @@ def prepare_dataset(
         return PrepareSummary(str(output), info.splits, info.dropped, cleaned, tuple(notes))
 
 
-def _read_parts(work: Work, preparer: ChunkPreparer, set_aside: RejectedRows | None, show_progress: bool) -> None:
+def _digest(files: list[Path]) -> str:
+    """Return a hash of the contents of a file, or of all parts."""
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _read_parts(
+    work: Work, preparer: ChunkPreparer, set_aside: RejectedRows | None, over: Over, show_progress: bool
+) -> None:
     """Read the whole input and make the parts that are not there yet."""
-    chunks: Iterable[Trips] = iter_trips(
-        preparer.source,
+    read = partial(
+        iter_trips,
         chunk_fixes=CHUNK_FIXES,
         columns=preparer.config.columns,
         timezone=preparer.config.time_zone,
         extras=preparer.extras,
         rejects=set_aside,
     )
-    for number, chunk in enumerate(progress(chunks, "prepare", unit="part") if show_progress else chunks):
-        if not work.part_file(number).exists():
-            work.save(number, preparer.prepare(chunk))
+    chunks: Iterable[Trips] = iter_files(trip_files(preparer.source), read)
+    numbered = enumerate(progress(chunks, "prepare", unit="part") if show_progress else chunks)
+    missing = ((number, chunk) for number, chunk in numbered if not work.part_file(number).exists())
+    for number, part in labelled(over, preparer.prepare, missing):
+        work.save(number, part)
     rows = "" if set_aside is None else listing.unreadable_rows(set_aside.to_frame())
     work.note_all_read({"unreadable": rows})
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from tqdm import tqdm
 
 from tedtrajrec import __version__
@@ -25,9 +26,10 @@ from tedtrajrec.files import existing_file
 from tedtrajrec.network.routing import Router
 from tedtrajrec.recovery.parts import RecoveryParts
 from tedtrajrec.recovery.privacy import trim_ends, with_hashed_ids
-from tedtrajrec.recovery.recovered import NO_TIME
+from tedtrajrec.recovery.recovered import NO_TIME, RecoveredTrips
 from tedtrajrec.recovery.rejects import default_place, write_rejects
 from tedtrajrec.recovery.summary import RecoverySummary, check_ending, summarise_trips, write_trip_rows
+from tedtrajrec.threads import Over, labelled
 from tedtrajrec.trips.files.porto import is_porto
 from tedtrajrec.trips.readers import RejectedRows, iter_trips, open_source
 from tedtrajrec.trips.table import Trips
@@ -58,6 +60,7 @@ def recover_file(
     columns: Mapping[str, str] | None = None,
     timezone: str | None = None,
     tell: Callable[[str], None] | None = None,
+    over: Over = map,
     show_progress: bool = False,
 ) -> RecoverySummary:
     """Recover the trips of a file.
@@ -92,6 +95,8 @@ def recover_file(
         As for :func:`tedtrajrec.read_trips`.
     tell
         Called with what the user should know at once, such as that the input is unlike what the model was trained on.
+    over
+        How chunks are gone through; the result does not depend on it.
     show_progress
         Whether to show a bar.
 
@@ -122,14 +127,19 @@ def recover_file(
     }
     attribution = recoverer.network.meta.get("attribution")
     with only_run(output):
-        recipe = {"tedtrajrec": __version__, "input": _input(source), "model": _model(recoverer), "settings": settings}
+        recipe = {
+            "tedtrajrec": __version__,
+            "input": describe_input(source),
+            "model": describe_model(recoverer),
+            "settings": settings,
+        }
         parts = RecoveryParts(output.parent / f"{output.name}.parts", recipe)
         if parts.was_other:
             say(f"{parts.folder} was of another input, model or other settings; started over")
         elif not parts.is_new:
             say(f"went on from {len(parts)} parts in {parts.folder}")
         if parts.all_read is None:
-            worker = _ChunkWorker(parts, recoverer, step_s, alternatives, trim_ends_m, hash_key)
+            recover = _ChunkRecoverer(recoverer, step_s, alternatives, trim_ends_m, hash_key)
             unreadable = RejectedRows()
             chunks = iter_trips(
                 source, chunk_fixes=CHUNK_FIXES, columns=columns, timezone=timezone, extras=extras, rejects=unreadable
@@ -139,7 +149,9 @@ def recover_file(
                     _bar(source, show_progress) as done,
                     contextlib.closing(_with_check(chunks, recoverer, say)) as trips,
                 ):
-                    worker.work(trips, done)
+                    for (number, chunk), found in labelled(over, recover, _missing(trips, parts, done)):
+                        parts.save(number, chunk, *found)
+                        done(chunk)
             except TedtrajrecError:
                 if not len(parts):
                     parts.remove()
@@ -155,19 +167,17 @@ def recover_file(
     return result
 
 
-class _ChunkWorker:
-    """Recovers chunks, and keeps what has become of each."""
+class _ChunkRecoverer:
+    """Recovers chunks: the recovered trips, a row for each, and how many fixes were not used."""
 
     def __init__(
         self,
-        parts: RecoveryParts,
         recoverer: Recoverer,
         step_s: int | None,
         alternatives: int,
         trim_ends_m: float,
         hash_key: str | None,
     ) -> None:
-        self.parts = parts
         self.recoverer = recoverer
         self.router = Router(recoverer.network)
         self.step_s = step_s
@@ -175,14 +185,8 @@ class _ChunkWorker:
         self.trim_ends_m = trim_ends_m
         self.hash_key = hash_key
 
-    def work(self, chunks: Iterator[Trips], done: Callable[[Trips], None]) -> None:
-        """Make the parts that are not there yet, and tell of every chunk that it is done."""
-        for number, chunk in enumerate(chunks):
-            if not self.parts.has(number):
-                self._recover(number, chunk)
-            done(chunk)
-
-    def _recover(self, number: int, chunk: Trips) -> None:
+    def __call__(self, chunk: Trips) -> tuple[RecoveredTrips, pl.DataFrame, int]:
+        """Return what has become of a chunk."""
         recovered = self.recoverer.recover_trips(chunk, self.step_s, alternatives=self.alternatives)
         rejected = int((recovered.rejects.time != NO_TIME).sum())
         if self.trim_ends_m > 0:
@@ -190,7 +194,18 @@ class _ChunkWorker:
             recovered = trim_ends(recovered, chunk, self.trim_ends_m, step_s=step_s)
         if self.hash_key is not None:
             recovered = with_hashed_ids(recovered, self.hash_key)
-        self.parts.save(number, chunk, recovered, summarise_trips(recovered, self.router), rejected)
+        return recovered, summarise_trips(recovered, self.router), rejected
+
+
+def _missing(
+    chunks: Iterator[Trips], parts: RecoveryParts, done: Callable[[Trips], None]
+) -> Iterator[tuple[tuple[int, Trips], Trips]]:
+    """Yield the chunks whose parts are not there yet, with their numbers; of the others tell that they are done."""
+    for number, chunk in enumerate(chunks):
+        if parts.has(number):
+            done(chunk)
+        else:
+            yield (number, chunk), chunk
 
 
 def _with_check(chunks: Iterator[Trips], recoverer: Recoverer, say: Callable[[str], None]) -> Generator[Trips]:
@@ -290,7 +305,7 @@ def _bar(path: Path, show: bool) -> Iterator[Callable[[Trips], None]]:
         yield done
 
 
-def _input(source: Path) -> dict[str, Any]:
+def describe_input(source: Path) -> dict[str, Any]:
     """Return what tells one input from another without reading all of it."""
     found = source.stat()
     with source.open("rb") as file:
@@ -300,7 +315,7 @@ def _input(source: Path) -> dict[str, Any]:
     return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns, "ends": digest.hexdigest()}
 
 
-def _model(recoverer: Recoverer) -> dict[str, Any]:
+def describe_model(recoverer: Recoverer) -> dict[str, Any]:
     """Return what tells one recoverer from another: its network, its settings and all that it learned."""
     method = recoverer.method
     digest = hashlib.sha256()

@@ -6,7 +6,6 @@ A hidden Markov model in the manner of Newson and Krumm (2009) that also uses ti
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tedtrajrec.network.candidates import as_points
 from tedtrajrec.network.grid import build_grid
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
+from tedtrajrec.threads import processors
 from tedtrajrec.trips.matching import lattice, routes, transitions
 from tedtrajrec.trips.matching.config import PRESETS, MatchConfig
 from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_candidates, find_noise
@@ -108,7 +108,7 @@ class Matcher:
         as_points(trips.lon, trips.lat)
         _check_order(trips)
         parts = list(_parts(trips.offsets))
-        threads = min(workers or os.cpu_count() or 1, len(parts))
+        threads = min(workers or processors(), len(parts))
         if threads <= 1:
             results = (self._match_part(trips, part) for part in parts)
             found = list(progress(results, "match", total=len(parts)) if show_progress else results)

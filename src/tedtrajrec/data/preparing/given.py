@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tedtrajrec.data.preparing.splitting import SPLIT_WORDS, split_by_words
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.files.folders import trip_files
 from tedtrajrec.trips.readers import open_source
 from tedtrajrec.trips.table import Trips
 
@@ -90,11 +91,12 @@ def splits_of(trips: Trips, column: str, file: str | Path) -> NDArray[np.int8]:
 
 
 def find_row(file: str | Path, column: str, text: str) -> int | None:
-    """Return the first data row of a file that has the given text in a column."""
-    for block in open_source(file).blocks([column]):
-        found = block.frame[column].cast(pl.String).str.strip_chars() == text
-        if found.any():
-            return int(block.rows[int(found.arg_max() or 0)])
+    """Return the first data row of a file, or of a part in a folder, that has the given text in a column."""
+    for part in trip_files(file):
+        for block in open_source(part).blocks([column]):
+            found = block.frame[column].cast(pl.String).str.strip_chars() == text
+            if found.any():
+                return int(block.rows[int(found.arg_max() or 0)])
     return None
 
 
