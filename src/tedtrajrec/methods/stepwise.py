@@ -17,7 +17,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, Mask, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
 from tedtrajrec.nn.road_gnn import Roads
-from tedtrajrec.nn.segment_loss import segment_loss
+from tedtrajrec.nn.segment_loss import Chosen, chosen_loss, segment_loss
 from tedtrajrec.nn.shortlist import Shortlist
 
 
@@ -57,32 +57,48 @@ class StepwiseMethod(DecodingMethod[Settings, I], Generic[Settings, I]):
         """Return what is added to the scores of a batch: the constraint mask, unless a method has more to say."""
         return self.constraint(inputs)
 
+    def chosen(self, inputs: I) -> Chosen | None:  # noqa: ARG002
+        """Return the segments that each trip of a batch may use: all, unless a method says which."""
+        return None
+
+    def roads_for(self, inputs: I) -> Roads:  # noqa: ARG002
+        """Return the roads for a training batch: of the whole network, unless a method sees a part of it."""
+        return self.roads()
+
     def loss(self, inputs: I) -> Losses:
         """Return the losses of a batch."""
-        roads = self.roads()
-        return self.loss_of(plain(inputs), roads, self.encode(inputs, roads))
+        roads = self.roads_for(inputs)
+        return self.loss_of(plain(inputs), roads, self.encode(inputs, roads), self.chosen(inputs))
 
-    def loss_of(self, inputs: Inputs, roads: Roads, encoded: Encoded) -> Losses:
-        """Return the losses of the decoder for encoded fixes."""
+    def loss_of(self, inputs: Inputs, roads: Roads, encoded: Encoded, chosen: Chosen | None = None) -> Losses:
+        """Return the losses of the decoder for encoded fixes, over the segments that each trip may use."""
         mask = self.mask(inputs)
         ready = self.decoder.prepare(encoded, inputs.step_minute)
-        fed = self._feed(inputs, roads, encoded, mask, ready)
+        fed = self._feed(inputs, roads, encoded, mask, ready, chosen)
         state = self.decoder.states(encoded, roads, inputs.step_minute, fed, ready)
 
         known = inputs.segment >= 0
         count = known.sum().clamp_min(1)
-        miss = segment_loss(state, self.decoder.score, mask, inputs.segment, smoothing=self.config.smoothing)
+        if chosen is None:
+            miss = segment_loss(state, self.decoder.score, mask, inputs.segment, smoothing=self.config.smoothing)
+        else:
+            truth, smoothing = inputs.segment, self.config.smoothing
+            miss = chosen_loss(state, chosen, self.constraint(inputs), truth, smoothing=smoothing)
         road = roads.at(inputs.segment.clamp_min(0), inputs.step_minute)
         off = (self.decoder.ratio(state, road) - inputs.ratio) ** 2 * known
         segment, ratio = miss / count, off.sum() / count
         return Losses(segment + self.config.ratio_weight * ratio, segment.detach(), ratio.detach(), known.sum())
 
-    def _feed(self, inputs: Inputs, roads: Roads, encoded: Encoded, mask: Mask, ready: Ready) -> Fed:
+    def _feed(
+        self, inputs: Inputs, roads: Roads, encoded: Encoded, mask: Mask, ready: Ready, chosen: Chosen | None
+    ) -> Fed:
         """Return what each step of a training batch is fed: the truth where it is forced, else what it predicts."""
         truth = Fed(inputs.segment.clamp_min(0), inputs.ratio, inputs.forced)
         training = self.decoder.training
         self.decoder.eval()
-        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, mask, truth, ready)
+        if chosen is not None:
+            mask = chosen.within(self.constraint(inputs))
+        decoded = self.decoder.decode(encoded, roads, inputs.step_minute, mask, truth, ready, chosen=chosen)
         self.decoder.train(training)
         return Fed(decoded.segment, decoded.ratio, inputs.forced)
 
@@ -93,7 +109,11 @@ class StepwiseMethod(DecodingMethod[Settings, I], Generic[Settings, I]):
         The road part is computed once for all batches.
         """
         roads, steps = self._kept_roads(), plain(inputs)
-        minute, mask = steps.step_minute, self.mask(steps)
+        minute, mask, chosen = steps.step_minute, self.mask(steps), self.chosen(inputs)
+        if chosen is not None:
+            mask = chosen.within(self.constraint(steps))
+            encoded = self.encode(inputs, roads)
+            return self.decoder.decode(encoded, roads, minute, mask, choices=choices, chosen=chosen)
         if self.device.type != "cpu" or len(inputs.step_mask) != 1 or not isinstance(mask, Constraint):
             return self.decoder.decode(self.encode(inputs, roads), roads, minute, mask, choices=choices)
         if self._shortlist is None:

@@ -18,24 +18,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.learned import Inputs, LearnedConfig
-from tedtrajrec.methods.stepwise import StepwiseMethod
+from tedtrajrec.methods.reachable import ReachableInputs, ReachableSearch, touching, with_truth
+from tedtrajrec.methods.stepwise import StepwiseMethod, plain
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.decoder import Encoded, StepDecoder, TedFormerCore
 from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
+from tedtrajrec.nn.segment_loss import Chosen
 from tedtrajrec.nn.tedformer import TedFormerEncoder, masked_mean, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
+from tedtrajrec.nn.touched import no_part
 from tedtrajrec.nn.waves import Waves
 
 BLOCK_M, STILL_M = 150.0, 30.0  # the shortest wave; a way this long says half of its direction
+
+Scored = Literal["all", "reachable"]
+"""Which segments have a score: all of the network, as in the paper, or those that a trip may have used
+(:mod:`tedtrajrec.methods.reachable`), so that cost does not depend on the size of the network."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,13 @@ class TedTrajRecConfig(LearnedConfig):
     activation: Activation = "lecun"
     gamma_m: float = 30.0
     coordinates: bool = True  # whether a fix is also told by its coordinates and time, as in the authors' code
+    scored: Scored = "all"
+    most_reached: int = 96  # for "reachable", segments of a gap between two fixes
     guided: bool = False  # whether segments start from the map and steps know their place between fixes; ours
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_positive("heads", "width", "gamma_m")
+        self.check_positive("heads", "width", "gamma_m", "most_reached")
         self.check_heads(self.heads)
         if self.guided and self.d % 2:
             raise ValueError("guided needs an even width d")
@@ -65,7 +76,7 @@ class TedTrajRecConfig(LearnedConfig):
             raise ValueError("there cannot be fewer than 0 layers")
 
 
-class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs]):
+class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs | ReachableInputs]):
     """The paper's model: a time-aware Transformer over dynamic road representations, decoded step by step."""
 
     name: ClassVar[str] = "tedtrajrec"
@@ -119,9 +130,36 @@ class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs]):
         roads: Roads = self.road_gnn()
         return roads
 
-    def encode(self, inputs: Inputs, roads: Roads) -> Encoded:
+    @cached_property
+    def reachable(self) -> ReachableSearch:
+        """The search of the segments that a trip may have used."""
+        return ReachableSearch(self.network, self.config.most_reached)
+
+    def inputs(self, batch: Batch, forced: Tensor | None = None) -> Inputs | ReachableInputs:
+        """Return a batch as this method sees it."""
+        seen = self.plain_inputs(batch, forced)
+        if self.config.scored == "all":
+            return seen
+        choice = self.reachable.choices(batch, seen, self.config.mask_radius_m)
+        if forced is None:
+            return ReachableInputs(*seen, choice, *no_part())
+        return touching(seen, with_truth(choice, seen.segment, self.network.n_segments), self.road_gnn)
+
+    def chosen(self, inputs: Inputs | ReachableInputs) -> Chosen | None:
+        """Return the segments that each trip may use, where not all are scored."""
+        if isinstance(inputs, Inputs):
+            return None
+        part = inputs.part
+        return Chosen.of(inputs.choice, self.decoder.score, None if part is None else part.segment)
+
+    def roads_for(self, inputs: Inputs | ReachableInputs) -> Roads:
+        """Return X_road of the network, or of the part that a batch touches."""
+        roads: Roads = self.road_gnn(part=None if isinstance(inputs, Inputs) else inputs.part)
+        return roads
+
+    def encode(self, inputs: Inputs | ReachableInputs, roads: Roads) -> Encoded:
         """Return the encoded fixes; the decoder starts from their mean."""
-        c = self.config
+        c, inputs = self.config, plain(inputs)
         x = point_features(roads, inputs.nearby, inputs.fix_minute, eta_m=c.eta_m, gamma_m=c.gamma_m)
         if c.coordinates:
             place = torch.cat([inputs.fix_xy, inputs.fix_time[..., None] / 64], dim=-1)

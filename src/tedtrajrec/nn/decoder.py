@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, Mask
 from tedtrajrec.nn.road_gnn import Roads
-from tedtrajrec.nn.segment_loss import chunk_rows
+from tedtrajrec.nn.segment_loss import Chosen, chunk_rows
 from tedtrajrec.nn.shortlist import Shortlist
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
 from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
@@ -256,6 +256,7 @@ class StepDecoder(nn.Module):
         fed: Fed | None = None,
         ready: Ready | None = None,
         choices: int | None = None,
+        chosen: Chosen | None = None,
     ) -> Decoded:
         """Return the most likely position at every step, one step after another.
 
@@ -272,17 +273,22 @@ class StepDecoder(nn.Module):
         choices
             Return so many of the most likely segments of each step, instead of one. It is still the best one that is
             fed: the probabilities of a step are those after the best segments of all steps before.
+        chosen
+            The segments that each trip may use; all if not given. The constraint is then of places among them.
         """
-        logits = self.score.weight.new_empty(len(minute), len(self.score.weight))
+        logits = self.score.weight.new_empty(len(minute), len(self.score.weight) if chosen is None else 0)
         bonuses, minutes = constraint.each(), minute.unbind(1)
         state, heard = encoded.start, None
         out: list[tuple[Tensor, Tensor, Tensor]] = []
         for i, step in enumerate(self.prepare(encoded, minute) if ready is None else ready):
             state = self.core.step(step, heard, state)
             h = self.output(state)
-            bonuses[i].add_to(torch.addmm(self.score.bias, h, self.score.weight.t(), out=logits))
-            best, segment = logits.max(dim=-1, keepdim=True)
-            segment = segment[:, 0]
+            if chosen is None:
+                torch.addmm(self.score.bias, h, self.score.weight.t(), out=logits)
+            else:
+                logits = chosen.logits(h[:, None])[:, 0]
+            best, place = bonuses[i].add_to(logits).max(dim=-1, keepdim=True)
+            segment = (place if chosen is None else chosen.names(place))[:, 0]
             if fed is not None:
                 segment = torch.where(fed.use[:, i], fed.segment[:, i], segment)
             road = roads.at(segment, minutes[i])
@@ -291,9 +297,11 @@ class StepDecoder(nn.Module):
                 ratio = torch.where(fed.use[:, i], fed.ratio[:, i].to(ratio.dtype), ratio)
             heard = self.core.embed(road, ratio)
             if choices is not None:
-                logit, segment = logits.topk(min(choices, logits.shape[1]), dim=-1)
+                logit, place = logits.topk(min(choices, logits.shape[1]), dim=-1)
+                segment = place if chosen is None else chosen.names(place).masked_fill(logit.isneginf(), -1)
                 ratio = self.ratio(
-                    h[:, None].expand(*segment.shape, -1), roads.at(segment, minutes[i][:, None].expand_as(segment))
+                    h[:, None].expand(*segment.shape, -1),
+                    roads.at(segment.clamp_min(0), minutes[i][:, None].expand_as(segment)),
                 )
             # The probability of the best is 1 / sum(exp(logits - best)); this is much faster than logsumexp.
             total = logits.sub_(best).exp_().sum(-1) if fed is None else torch.ones_like(best[:, 0])

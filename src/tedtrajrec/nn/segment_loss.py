@@ -7,6 +7,9 @@ The logits of all steps are the largest thing in training by far: 2 GB for 512 t
 a plain cross entropy holds several copies of them. Here steps are taken a chunk at a time. The gradients of a chunk are
 made at once, while its logits are there, in the same memory; what is kept for the backward pass has the size of h, W
 and b. Chunks depend on shapes alone, so a result can be had again bit for bit, and the loop can be recorded.
+
+Where each trip has a few segments that it may use (:class:`Chosen`), P is over those, and so are sums and means. Then
+logits are small, and nothing here depends on the size of the network.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from tedtrajrec.nn.constraint import Mask, RowMask
+from tedtrajrec.nn.constraint import Constraint, Mask, RowMask
 
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}
 """Of the logits of a chunk; on the CPU they should stay in its cache."""
@@ -30,6 +34,83 @@ class Gradients(NamedTuple):
     state: Tensor  # [R, d]
     weight: Tensor  # [S, d]
     bias: Tensor  # [S]
+
+
+class Chosen(NamedTuple):
+    """The C segments that each trip of a batch may use, with the weights of their scores."""
+
+    segment: Tensor  # [B, C] int64, as the roads are numbered
+    exists: Tensor  # [B, C] False for padding
+    weight: Tensor  # [B, C, d]
+    bias: Tensor  # [B, C]
+
+    @classmethod
+    def of(cls, segment: Tensor, score: nn.Linear, part: Tensor | None = None) -> Chosen:
+        """Return the choices of trips [B, C], with larger numbers than there are segments as padding.
+
+        Parameters
+        ----------
+        segment
+            The choices.
+        score
+            The map to all segments of the network.
+        part
+            Their numbers in the network [U] where those of the choices count in a part of it.
+        """
+        n = len(score.weight) if part is None else len(part)
+        named = segment.clamp(max=n - 1)
+        row = named if part is None else part[named]
+        bias = functional.embedding(row, score.bias[:, None]).squeeze(-1)
+        return cls(named, segment < n, functional.embedding(row, score.weight), bias)
+
+    def logits(self, state: Tensor) -> Tensor:
+        """Return the scores [B, n, C] of states [B, n, d]."""
+        scores = torch.baddbmm(self.bias[:, None], state, self.weight.mT)
+        return scores.masked_fill(~self.exists[:, None], -torch.inf)
+
+    def names(self, place: Tensor) -> Tensor:
+        """Return the segments at places among the choices of each trip [B, ...]."""
+        return self.segment.gather(1, place.flatten(1)).view_as(place)
+
+    def places(self, segment: Tensor) -> Tensor:
+        """Return where segments [B, ...] are among the choices of their trips, which must rise, or -1."""
+        flat, last = segment.flatten(1).contiguous(), self.segment.shape[1] - 1
+        rising = torch.where(self.exists, self.segment, torch.iinfo(torch.int64).max)
+        place = torch.searchsorted(rising, flat).clamp(max=last)
+        return torch.where(rising.gather(1, place) == flat, place, -1).view_as(segment)
+
+    def within(self, constraint: Constraint) -> Constraint:
+        """Return a constraint of segments [B, n, K] as one of their places."""
+        place = self.places(constraint.segment)
+        return Constraint(place.clamp_min(0), constraint.bonus.masked_fill(place < 0, 0))
+
+
+def chosen_loss(
+    state: Tensor, chosen: Chosen, constraint: Constraint, target: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """Return the sum of the cross entropy over the choices of each trip, of the steps whose truth is one of them.
+
+    Parameters
+    ----------
+    state
+        h [B, n, d].
+    chosen
+        The choices.
+    constraint
+        The constraint mask, of segments.
+    target
+        True segments [B, n]; -1 where unknown.
+    smoothing
+        Share of the probability spread over all choices.
+    """
+    place = chosen.places(target)
+    logits = chosen.within(constraint).add_to(chosen.logits(state))
+    log_prob = torch.log_softmax(logits, dim=-1)
+    loss = -(1 - smoothing) * log_prob.gather(-1, place.clamp_min(0)[..., None]).squeeze(-1)
+    if smoothing:
+        exists = chosen.exists[:, None]
+        loss = loss - smoothing * log_prob.masked_fill(~exists, 0).sum(-1) / exists.sum(-1)
+    return loss.masked_fill(place < 0, 0).sum()
 
 
 def segment_loss(
