@@ -7,12 +7,16 @@ So the next writer of the same place knows which leftovers nobody is working on,
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
 import sys
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +26,15 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+DAMAGED = (
+    OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, EOFError, OverflowError, MemoryError,
+    RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What numpy, zipfile and json may raise about a damaged file."""
+
+_UNPACKS_TO = 200  # times its size that an archive of ours may have unpacked; those that exist have up to 20
+_ALWAYS_FINE = 64 << 20
 
 
 @contextlib.contextmanager
@@ -135,6 +148,14 @@ def _remove_leftovers(place: Path) -> None:
                         left.unlink()
             finally:
                 os.close(descriptor)
+
+
+def check_unpacked(path: Path) -> None:
+    """Raise an error if a ZIP archive says that it unpacks to far more than its size, as one meant to do harm does."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > max(_ALWAYS_FINE, _UNPACKS_TO * path.stat().st_size):
+        raise InputError(f"the archive would unpack to {unpacked:,} bytes, far more than its size", file=path)
 
 
 def try_lock(descriptor: int) -> bool:

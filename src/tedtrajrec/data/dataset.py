@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file, replacing_folder
+from tedtrajrec.files import DAMAGED, existing_file, replacing_folder
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, as_text
@@ -282,7 +282,7 @@ def _open_shard(folder: Path) -> dict[str, NDArray[Any]]:
         try:
             # An array without elements cannot be mapped.
             array = np.load(file, mmap_mode="r" if file.stat().st_size > 128 else None, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
+        except DAMAGED as error:
             raise InputError(f"this is not a whole array ({error})", file=file, remedy="Prepare again.") from error
         if array.ndim != 1 or array.dtype != dtype:
             raise InputError(f"it holds {array.ndim} dimensions of {array.dtype}, not {np.dtype(dtype)}", file=file)
@@ -290,6 +290,7 @@ def _open_shard(folder: Path) -> dict[str, NDArray[Any]]:
     trips, steps = len(arrays["start"]), len(arrays["segment"])
     whole = (
         len(arrays["offset"]) == trips + 1 == len(arrays["id_offset"])
+        and all(arrays[name][0] == 0 and (np.diff(arrays[name]) >= 0).all() for name in ("offset", "id_offset"))
         and arrays["offset"][-1] == steps
         and arrays["id_offset"][-1] == len(arrays["id_text"])
         and all(len(arrays[name]) == steps for name in _STEPS)

@@ -16,9 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import lzma
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -33,7 +31,7 @@ from tedtrajrec.data.packing.heads import HeadModel
 from tedtrajrec.data.packing.positions import DEGREE, PositionModel
 from tedtrajrec.data.packing.range_coder import Coder, reader, writer, written
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file, replacing
+from tedtrajrec.files import DAMAGED, check_unpacked, existing_file, replacing
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.trips.table import TEXT, Trips
@@ -46,11 +44,6 @@ VERSION = 1
 PARTS = ("heads", "positions", "fixes")
 
 _STEPS_AT_ONCE = 1 << 16  # so many are coded at a time, since room for the worst case is made beforehand
-_BROKEN = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, IndexError, TypeError,
-    OverflowError, MemoryError, NotImplementedError, RuntimeError,
-)  # fmt: skip
-"""What a damaged archive may make the libraries raise."""
 
 
 def pack_dataset(dataset: Dataset, path: str | Path) -> None:
@@ -114,6 +107,7 @@ def unpack_dataset(path: str | Path, folder: str | Path) -> Dataset:
     """
     path = existing_file(path, "a packed dataset, made by 'tedtrajrec data pack'")
     with _reading(path):
+        check_unpacked(path)
         archive = zipfile.ZipFile(path)
     with only_run(folder), archive:
         with _reading(path):
@@ -175,7 +169,7 @@ def _reading(path: Path) -> Iterator[None]:
         if error.file is not None:
             raise
         raise InputError(error.problem, file=path, remedy="Pack the dataset again.") from error
-    except _BROKEN as error:
+    except DAMAGED as error:
         raise InputError(
             "the file is damaged or is not a packed dataset", file=path, remedy="Copy or pack it again."
         ) from error

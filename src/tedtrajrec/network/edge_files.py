@@ -155,7 +155,7 @@ def _from_wkt(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
         row = int(foreign.arg_max() or 0)
         raise InputError(f"SRID {srid[row]} is not 4326", file=path, row=row + 1, field=name, remedy=REPROJECT)
     text = column.str.replace(r"^\s*SRID\s*=\s*\d+\s*;", "").to_numpy()
-    with np.errstate(invalid="ignore"):  # NaN coordinates are reported by row later
+    with np.errstate(all="ignore"):  # NaN and infinite coordinates are reported by row later
         return np.asarray(shapely.from_wkt(text, on_invalid="ignore"), object)
 
 

@@ -8,8 +8,6 @@ and all processes of a machine share its pages. To open it is to trust its hash.
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file, replacing, replacing_folder
+from tedtrajrec.files import DAMAGED, check_unpacked, existing_file, replacing, replacing_folder
 
 FORMAT = "tedtrajrec-network"
 FORMAT_VERSION = 1
 FILE, FOLDER = ".npz", ".network"
 HEADER = "header.json"
 REMEDY = "Build it again with 'tedtrajrec network build'."
-
-_BROKEN = (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -79,12 +75,13 @@ def read(path: str | Path, names: Sequence[str]) -> Stored:
     try:
         header, arrays = _read_folder(folder, names) if mapped else _read_file(Path(path), names)
         return Stored(arrays, header["meta"], str(header["hash"]), mapped)
-    except _BROKEN as error:
+    except DAMAGED as error:
         what = "folder" if mapped else "file"
         raise InputError(f"the {what} is damaged or is not a road network", file=path, remedy=REMEDY) from error
 
 
 def _read_file(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    check_unpacked(path)
     # opened here, because numpy leaves the file open when the archive is broken
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
         if "header" not in file:

@@ -175,7 +175,8 @@ class FixChecker:
         missing = _is_empty(column)
         values = numbers.fill_null(-1).fill_nan(-1).to_numpy()
         remedy = "A segment is a whole number from 0, or empty; --columns segment= keeps the column as an extra."
-        bad = (values % 1 != 0) | (values < -1) | (values >= 2**31) | (numbers.is_null().to_numpy() & ~missing)
+        bad = ~np.isfinite(values) | (np.trunc(values) != values) | (values < -1) | (values >= 2**31)
+        bad |= numbers.is_null().to_numpy() & ~missing
         faults.report(bad, column, "is not a segment number", remedy)
         segment = pl.Series(np.where(bad, -1, values).astype(np.int32))
         return segment.set(segment < 0, None)
