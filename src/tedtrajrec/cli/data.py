@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tedtrajrec.cli.options import Columns, Config, DatasetPath, Network, Overrides, TimeZone, mapping
+from tedtrajrec.cli.options import Columns, Config, DatasetPath, Network, Overrides, Ray, TimeZone, mapping
 
 prepare_app = typer.Typer()
 app = typer.Typer(help="Describe, pack and unpack prepared datasets.", no_args_is_help=True)
@@ -15,7 +15,9 @@ app = typer.Typer(help="Describe, pack and unpack prepared datasets.", no_args_i
 
 @prepare_app.command()
 def prepare(
-    trips: Annotated[Path, typer.Argument(help="Raw or matched trips: CSV, Parquet, GeoParquet, GPX.")],
+    trips: Annotated[
+        Path, typer.Argument(help="Raw or matched trips: CSV, Parquet, GeoParquet, GPX, or a folder of Parquet parts.")
+    ],
     network: Network,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the dataset.")],
     step: Annotated[
@@ -28,11 +30,13 @@ def prepare(
     columns: Columns = None,
     config: Config = None,
     overrides: Overrides = None,
+    ray: Ray = None,
 ) -> None:
     """Clean and match trips, put them on the step grid with their true positions, and split them for training.
 
     Interrupted work goes on where it was when the same command is given again.
     """
+    from tedtrajrec.cluster.pool import over_chunks
     from tedtrajrec.config import load_config
     from tedtrajrec.data.prepare import PrepareConfig, prepare_dataset
 
@@ -42,9 +46,9 @@ def prepare(
         *(f"columns.{name}={column}" for name, column in (mapping(columns) or {}).items()),
         *(overrides or ()),
     ]
-    summary = prepare_dataset(
-        trips, network, output, load_config(PrepareConfig, config, settings), rejects=rejects, show_progress=True
-    )
+    prepared = load_config(PrepareConfig, config, settings)
+    with over_chunks(ray) as over:
+        summary = prepare_dataset(trips, network, output, prepared, rejects=rejects, over=over, show_progress=True)
     typer.echo(f"{output}: {summary}")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tedtrajrec.cli.options import DatasetPath, Device, Plugins, load_plugins
+from tedtrajrec.cli.options import DatasetPath, Device, Plugins, Ray, load_plugins
 from tedtrajrec.errors import ConfigError
 
 app = typer.Typer()
@@ -28,14 +28,18 @@ def benchmark(
         typer.Option("--known", help="Folder whose rows count too: what has one there is not run; repeat for more."),
     ] = None,
     runs: Annotated[Path | None, typer.Option("--runs", help="Folder of training runs [OUTPUT/runs].")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Cells run side by side.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Cells run side by side [1, on Ray all processors].")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Time for all; what is left is done when the command is repeated.")
     ] = None,
     device: Device = "auto",
     plugins: Plugins = None,
+    ray: Ray = None,
 ) -> None:
     """Run the experiments of a plan that have no row yet, and print all rows as tables."""
+    from tedtrajrec.cluster.plan import run_plan_on_ray
     from tedtrajrec.experiments.cells import run_plan
     from tedtrajrec.experiments.plan import read_plan
     from tedtrajrec.experiments.provenance import benchmark_command
@@ -43,17 +47,18 @@ def benchmark(
 
     load_plugins(plugins)
     read = read_plan(plan, _folders(datasets))
-    rows = run_plan(
-        read,
-        output,
-        known=known or (),
-        runs=runs,
-        jobs=jobs,
-        minutes=minutes,
-        device=device,
-        command=benchmark_command(plan, output, read.datasets, plugins or (), known or ()),
-        say=typer.echo,
-    )
+    settings: dict[str, Any] = {
+        "known": known or (),
+        "runs": runs,
+        "minutes": minutes,
+        "device": device,
+        "command": benchmark_command(plan, output, read.datasets, plugins or (), known or ()),
+        "say": typer.echo,
+    }
+    if ray is None:
+        rows = run_plan(read, output, jobs=jobs or 1, **settings)
+    else:
+        rows = run_plan_on_ray(read, output, ray, jobs=jobs, gpus=float(device == "cuda"), **settings)
     typer.echo(format_rows(rows))
     if any("fixed" in row["metrics"] for row in rows):
         typer.echo("\nOn the prescribed draws:\n\n" + format_rows(rows, "fixed"))

@@ -28,6 +28,14 @@ Device = Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")]
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="Python file with a method of your own; repeat for more.")
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Work on a Ray cluster: its address, 'auto' for the one of this machine, 'local' to start one.",
+        metavar="ADDRESS",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tedtrajrec.cli.options import Columns, Output, TimeZone, Trips, mapping
+from tedtrajrec.cli.options import Columns, Output, Ray, TimeZone, mapping
 from tedtrajrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def recover(
-    trips: Trips,
+    trips: Annotated[Path, typer.Argument(help="Trips: CSV, Parquet, GeoParquet, GPX, or a folder of Parquet parts.")],
     output: Output,
     model: Annotated[
         str | None, typer.Option("--model", help="Run directory of 'train', or a model that 'models' lists.")
@@ -62,35 +62,66 @@ def recover(
     columns: Columns = None,
     timezone: TimeZone = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "auto",
+    ray: Ray = None,
 ) -> None:
     """Recover sparse trips: a position on the road for every few seconds, with its probability.
 
+    Of a folder of Parquet parts, another one is made, with the same parts.
+
     Interrupted work goes on where it was when the same command is given again.
     """
+    from tedtrajrec.cluster.parts import recover_parts
+    from tedtrajrec.cluster.pool import over_chunks
     from tedtrajrec.recovery.privacy import find_key, metres
     from tedtrajrec.recovery.stream import recover_file
 
     distance = 0.0 if trim_ends is None else metres(trim_ends)
     key = find_key(hash_key_file) if hash_ids or hash_key_file is not None else None
-    recoverer = _load(model, method, network, step=step, decode=decode, timezone=timezone, device=device)
+    if ray is not None and device not in ("auto", "cpu"):
+        raise ConfigError("On Ray, trips are recovered on processors; leave out --device, or --ray to use a GPU here.")
+    if trips.is_dir() and (summary is not None or rejects is not None):
+        raise ConfigError(
+            f"--summary and --rejects are single files, but {trips} is a folder of parts; rejects are listed beside "
+            "each part."
+        )
+    where = device if ray is None else "cpu"
+    recoverer = _load(model, method, network, step=step, decode=decode, timezone=timezone, device=where)
     for note in recoverer.notes:
         _tell(note)
-    done = recover_file(
-        trips,
-        output,
-        recoverer,
-        step_s=step,
-        alternatives=alternatives,
-        rejects=rejects,
-        summary=summary,
-        trim_ends_m=distance,
-        hash_key=None if key is None else key.text,
-        extras=extra or None,
-        columns=mapping(columns),
-        timezone=timezone,
-        tell=_tell,
-        show_progress=True,
-    )
+    hash_key, names = None if key is None else key.text, mapping(columns)
+    with over_chunks(ray) as over:
+        if trips.is_dir():
+            done = recover_parts(
+                trips,
+                output,
+                recoverer,
+                step_s=step,
+                alternatives=alternatives,
+                trim_ends_m=distance,
+                hash_key=hash_key,
+                extras=extra or None,
+                columns=names,
+                timezone=timezone,
+                over=over,
+            )
+        else:
+            done = recover_file(
+                trips,
+                output,
+                recoverer,
+                step_s=step,
+                alternatives=alternatives,
+                rejects=rejects,
+                summary=summary,
+                trim_ends_m=distance,
+                hash_key=hash_key,
+                extras=extra or None,
+                columns=names,
+                timezone=timezone,
+                tell=_tell,
+                over=over,
+                show_progress=True,
+            )
     typer.echo(f"{output}: {done}")
     if key is not None and key.is_fresh:
         _tell(

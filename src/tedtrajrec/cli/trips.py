@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from tedtrajrec.cli.options import Columns, Config, Network, Output, Overrides, Seed, TimeZone, Trips, mapping
+from tedtrajrec.cli.options import Columns, Config, Network, Output, Overrides, Ray, Seed, TimeZone, Trips, mapping
+from tedtrajrec.errors import ConfigError
 
 app = typer.Typer()
 
@@ -62,7 +63,9 @@ def clean(
 
 @app.command()
 def match(
-    trips: Annotated[Path, typer.Argument(help="Trips, in order of time: CSV, Parquet, GeoParquet, GPX.")],
+    trips: Annotated[
+        Path, typer.Argument(help="Trips, in order of time: CSV, Parquet, GeoParquet, GPX, or a folder of parts.")
+    ],
     network: Network,
     output: Output,
     preset: Annotated[
@@ -76,20 +79,43 @@ def match(
     ] = None,
     columns: Columns = None,
     timezone: TimeZone = None,
+    ray: Ray = None,
 ) -> None:
-    """Match fixes to the road network: segment, ratio, distance and probability of each, and the routes driven."""
+    """Match fixes to the road network: segment, ratio, distance and probability of each, and the routes driven.
+
+    Of a folder of Parquet parts, another one is made, with the same parts.
+    """
+    from tedtrajrec.cluster.parts import match_parts
+    from tedtrajrec.cluster.pool import over_chunks
     from tedtrajrec.stages import match_file
 
-    summary = match_file(
-        trips,
-        output,
-        network=network,
-        routes=routes,
-        preset=preset,
-        noise_m=noise,
-        columns=mapping(columns),
-        timezone=timezone,
-    )
+    if trips.is_dir() and routes is not None:
+        raise ConfigError(f"Routes go into one file, but {trips} is a folder of parts; leave out --routes.")
+    names = mapping(columns)
+    with over_chunks(ray) as over:
+        if trips.is_dir():
+            summary = match_parts(
+                trips,
+                output,
+                network=network,
+                preset=preset,
+                noise_m=noise,
+                columns=names,
+                timezone=timezone,
+                over=over,
+            )
+        else:
+            summary = match_file(
+                trips,
+                output,
+                network=network,
+                routes=routes,
+                preset=preset,
+                noise_m=noise,
+                columns=names,
+                timezone=timezone,
+                over=over,
+            )
     typer.echo(f"{output}: {summary}")
 
 

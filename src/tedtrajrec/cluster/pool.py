@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tedtrajrec.errors import ConfigError, TedtrajrecError
 from tedtrajrec.optional import load_optional
-from tedtrajrec.threads import THREADS
+from tedtrajrec.threads import THREADS, Over
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -130,7 +130,9 @@ def _call(shared: list[Any], item: _Packed) -> _Packed:
 
 
 @contextlib.contextmanager
-def ray_pool(address: str, *, processors: int | None = None, gpus: float = 0.0) -> Iterator[RayPool]:
+def ray_pool(
+    address: str, *, processors: int | None = None, gpus: float = 0.0, show_output: bool = False
+) -> Iterator[RayPool]:
     """Connect to a Ray cluster, and leave it at the end.
 
     Parameters
@@ -141,6 +143,8 @@ def ray_pool(address: str, *, processors: int | None = None, gpus: float = 0.0) 
         Of a cluster that is started; all if not given.
     gpus
         Share of a GPU that each task takes.
+    show_output
+        Whether to show what workers print.
 
     Raises
     ------
@@ -148,7 +152,7 @@ def ray_pool(address: str, *, processors: int | None = None, gpus: float = 0.0) 
         If there is no cluster at the address.
     """
     ray = load_optional("ray", "cluster")
-    settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": show_output}
     if address == LOCAL:
         settings |= {"address": LOCAL, "num_cpus": processors, "include_dashboard": False}
     else:
@@ -163,3 +167,13 @@ def ray_pool(address: str, *, processors: int | None = None, gpus: float = 0.0) 
         yield RayPool(ray, gpus=gpus)
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def over_chunks(address: str | None) -> Iterator[Over]:
+    """Yield the way through chunks and parts that an option ``--ray`` asks for; without, they are done here."""
+    if address is None:
+        yield map
+        return
+    with ray_pool(address) as pool:
+        yield pool.map

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -135,6 +135,24 @@ def _size(method: Method[Any]) -> int:
     return sum(p.numel() for p in method.parameters()) if isinstance(method, LearnedMethod) else 0
 
 
+class Begun(Protocol):
+    """A process that was begun, here or elsewhere."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it ended: 0 for well."""
+
+    def is_alive(self) -> bool:
+        """Return whether it is still at work."""
+
+    def terminate(self) -> None:
+        """End it."""
+
+
+Begin = Callable[[Callable[..., None], tuple[Any, ...], str], Begun]
+"""Starts a function with arguments in a process of this name."""
+
+
 def run_plan(
     plan: Plan,
     output: str | Path,
@@ -146,6 +164,7 @@ def run_plan(
     device: str = "auto",
     command: str | None = None,
     say: Callable[[str], None] = print,
+    begin: Begin | None = None,
 ) -> list[dict[str, Any]]:
     """Run the cells of a plan that have no row yet, each in a process of its own, and return all rows.
 
@@ -172,12 +191,15 @@ def run_plan(
         What was called, for the rows.
     say
         Told what happens.
+    begin
+        Starts the process of a cell; one on this machine if not given.
     """
     folder = Path(output)
     with only_run(folder):
         folder.mkdir(parents=True, exist_ok=True)
         store = RowStore(folder, [Path(place) for place in known])
-        running = _Running(plan, store, folder / "runs" if runs is None else Path(runs), device, command, say)
+        places = folder / "runs" if runs is None else Path(runs)
+        running = _Running(plan, store, places, device, command, say, begin or _spawned)
         running.run(jobs, minutes)
         return list(store.rows(plan.cells))
 
@@ -187,7 +209,7 @@ class _Running:
 
     Parameters
     ----------
-    plan, device, command, say
+    plan, device, command, say, begin
         As for :func:`run_plan`.
     store
         The rows that are there.
@@ -196,8 +218,16 @@ class _Running:
     """
 
     def __init__(
-        self, plan: Plan, store: RowStore, runs: Path, device: str, command: str | None, say: Callable[[str], None]
+        self,
+        plan: Plan,
+        store: RowStore,
+        runs: Path,
+        device: str,
+        command: str | None,
+        say: Callable[[str], None],
+        begin: Begin,
     ) -> None:
+        self._process = begin
         self._plan, self._store, self._runs = plan, store, runs
         self._device, self._command, self._say = device, command, say
         self._named = {cell.name: cell for cell in plan.cells}
@@ -214,7 +244,7 @@ class _Running:
         equal = len(self._plan.cells) - len(runners)
         again = f" ({equal} equal to others)" if equal else ""
         self._say(f"{len(self._plan.cells)} cells{again}, {len(waiting)} to do")
-        active: dict[str, tuple[BaseProcess, Cell]] = {}
+        active: dict[str, tuple[Begun, Cell]] = {}
         try:
             while waiting or active:
                 late = until is not None and time.time() > until - 6 * (minutes or 0)
@@ -243,7 +273,7 @@ class _Running:
         """Return the name of the cell that is run for the one of this name; that of another plan is its own."""
         return self._of_work[work_of(self._named[name])].name if name in self._named else name
 
-    def _begin(self, cell: Cell, until: float | None) -> BaseProcess | None:
+    def _begin(self, cell: Cell, until: float | None) -> Begun | None:
         """Start the process of a cell, or say why not."""
         start = self._run_of(cell.start) if cell.start else None
         if cell.start and start is None:
@@ -253,9 +283,7 @@ class _Running:
             cell, self._plan.datasets[cell.dataset], self._store.folder, self._runs / cell.name, start, self._device,
             until, self._command, loaded_plugins(),
         )  # fmt: skip
-        process = multiprocessing.get_context("spawn").Process(target=_work, args=arguments, name=cell.name)
-        process.start()
-        return process
+        return self._process(_work, arguments, cell.name)
 
     def _run_of(self, name: str) -> Path | None:
         """Return the finished run of the cell of this name, which may have another one, or None without."""
@@ -267,11 +295,17 @@ class _Running:
         run = self._runs / name
         return run if (run / "model.safetensors").exists() else None
 
-    def _ended(self, process: BaseProcess, cell: Cell) -> str:
+    def _ended(self, process: Begun, cell: Cell) -> str:
         """Return how a process has ended."""
         if self._store.read_again(cell):
             return "done" if self._store.done(cell) else "stopped in time, to be gone on with"
         return f"failed with exit code {process.exitcode}" if process.exitcode else "no time for one epoch"
+
+
+def _spawned(work: Callable[..., None], arguments: tuple[Any, ...], name: str) -> BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, name=name)
+    process.start()
+    return process
 
 
 def _work(
