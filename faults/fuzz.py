@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib
 import json
 import mmap
 import os
@@ -33,9 +34,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_formats import FORMATS, Format, make_seeds  # noqa: E402  (lies beside this file)
+from fuzz_formats import FORMATS, Format, make_seeds  # lies beside this file
 
 HANG_S = 20.0
+LOADED = ("data.pack", "experiments.plan", "network.build", "network.osm", "recovery.recoverer", "server.inputs")
+START_S = 300.0  # to load libraries
 MEMORY = 2 << 30
 
 
@@ -60,7 +63,7 @@ def try_input(form: Format, data: bytes, folder: Path) -> str:
             form.read(data, folder)
     except (TedtrajrecError, ProblemError):
         return "refused"
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (that is what is looked for)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "tedtrajrec" in f.filename]
         place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
         return f"{type(error).__name__} in {place}"
@@ -70,6 +73,7 @@ def try_input(form: Format, data: bytes, folder: Path) -> str:
 def _worker(form: Format, seeds: list[bytes], seed: int, first: int, end: int, shared: mmap.mmap, folder: Path) -> None:
     """Try inputs one after another; the parent sees the number of the current one and the counts."""
     os.setsid()
+    shared[:8] = struct.pack("<q", -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, when they are loaded
         for data in seeds:
@@ -100,8 +104,8 @@ class Run:
 
     def _start(self) -> None:
         self.first = self.count.inputs
-        self.shared[:16] = struct.pack("<qq", self.first, 0)
-        self.seen, self.since = self.first, time.monotonic()
+        self.shared[:16] = struct.pack("<qq", -1, 0)
+        self.seen, self.since = -1, time.monotonic()
         self.child = os.fork()
         if not self.child:
             try:
@@ -116,11 +120,13 @@ class Run:
         if number != self.seen:
             self.seen, self.since = number, time.monotonic()
         if not done:
-            if time.monotonic() - self.since < HANG_S:
+            if time.monotonic() - self.since < (START_S if number < 0 else HANG_S):
                 return False
             os.killpg(self.child, signal.SIGKILL)
             os.waitpid(self.child, 0)
             self._take(number, "hang")
+        elif number < 0:
+            raise SystemExit(f"{self.form.name}: a good input is not accepted")
         elif code := os.waitstatus_to_exitcode(status):
             self._take(number, f"process died ({code})")
         else:
@@ -189,6 +195,8 @@ def fuzz(inputs: int, seed: int, names: list[str], processes: int, output: Path,
     state = output / "fuzz.json"
     stored = json.loads(state.read_text()) if state.exists() else {}
     counts = {name: Count(**stored.get(name, {})) for name in {**dict.fromkeys(stored), **dict.fromkeys(names)}}
+    for module in LOADED:  # once, for all processes
+        importlib.import_module(f"tedtrajrec.{module}")
     with tempfile.TemporaryDirectory(prefix="tedtrajrec-seeds-") as place:
         seeds = _seeds_made_apart(Path(place))
         each = -(-inputs // len(names))

@@ -210,7 +210,7 @@ def _trips(name: str) -> Callable[[bytes, Path], Any]:
         path = folder / name
         path.write_bytes(data)
         read_trips(path, timezone="Europe/Lisbon", rejects=RejectedRows())
-        read_trips(path)
+        read_trips(path, timezone="Europe/Lisbon")
 
     return read
 

@@ -194,4 +194,8 @@ def existing_file(path: str | Path, what: str) -> Path:
         )
     if found.st_size == 0:
         raise InputError(f"the file is empty ({what})", file=path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise InputError(f"this cannot be read: {error.strerror or error} ({what})", file=path) from error
     return path

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from tedtrajrec.config import from_dict, to_dict
@@ -130,7 +130,8 @@ class Method(ABC, Generic[Settings]):
         """Write ``config.json`` and ``model.safetensors`` to a folder."""
         folder = Path(folder)
         with replacing(folder / "model.safetensors") as path:
-            save_file({name: np.ascontiguousarray(array) for name, array in self.state().items()}, path)
+            # Not save_file: its errors do not say that the disk is full, and it makes files private to their owner.
+            path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in self.state().items()}))
         described = {"method": self.name, "network": self.network.hash, "config": to_dict(self.config)}
         if self.origin is not None:
             described["origin"] = self.origin._asdict()

@@ -9,7 +9,7 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from tedtrajrec.errors import InputError
@@ -37,11 +37,8 @@ def save_checkpoint(run: Path, model: nn.Module, optimizer: torch.optim.Optimize
     for number, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in values.items()}
     with replacing(run / FILE) as path:
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-            path,
-            {"progress": json.dumps(asdict(progress))},
-        )
+        whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        path.write_bytes(save(whole, {"progress": json.dumps(asdict(progress))}))  # save_file hides that a disk is full
 
 
 def remove_leftovers(run: Path) -> None:
