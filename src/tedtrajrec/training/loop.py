@@ -152,6 +152,7 @@ def fit(
                     if late:
                         return _fitted(progress, started)
         trainer.settle(progress)
+        ranks.copy_first(method.state_dict().values())  # weights are equal, but running means are of each rank's trips
         accuracy = validate(method, valid, ranks)
         # Without validation trips the last weights are kept.
         better = accuracy > progress.best or not len(dataset.split("valid"))
