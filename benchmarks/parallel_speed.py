@@ -53,7 +53,7 @@ def city_of(radius_m: float) -> RoadNetwork:
 
 
 @functools.cache
-def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
+def drives(network: RoadNetwork, trips: int, seed: int, steps: int = STEPS) -> Trips:
     """Return random drives that do not turn back, at half the free flow, with fixes 5 m off."""
     rng = np.random.default_rng(seed)
     cost = 2 * network.length_m / network.speed_mps
@@ -66,25 +66,25 @@ def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
     back[count == 1] = np.iinfo(np.int64).max  # the end of a road
     at, time_s = rng.integers(network.n_segments, size=trips), np.zeros(trips)
     on, since = [at], [time_s]
-    while time_s.min() < STEPS * STEP_S:
+    while time_s.min() < steps * STEP_S:
         time_s = time_s + cost[at]
         draw = rng.integers(ahead[at])
         at = network.succ[first[at] + draw + (draw >= back[at])].astype(np.int64)
         on.append(at)
         since.append(time_s)
-    clock, never = STEP_S * np.arange(STEPS), 1e7
+    clock, never = STEP_S * np.arange(steps), 1e7
     apart = never * np.arange(trips)[:, None]  # so that the drives follow one another in one row
     entered, taken = np.stack(since, axis=1), np.stack(on, axis=1)
     place = np.searchsorted((np.minimum(entered, never / 2) + apart).ravel(), (clock + apart).ravel(), "right") - 1
     segment = taken.ravel()[place].astype(np.int32)
-    ratio = ((clock - entered.ravel()[place].reshape(trips, STEPS)).ravel() / cost[segment]).clip(0, 1)
+    ratio = ((clock - entered.ravel()[place].reshape(trips, steps)).ravel() / cost[segment]).clip(0, 1)
     lon, lat = network.point_at(segment, ratio)
     x, y = network.plane.to_xy(lon, lat)
     lon, lat = network.plane.to_lonlat(x + rng.normal(0, 5, len(x)), y + rng.normal(0, 5, len(y)))
     return Trips(
         traj_id=as_text(np.arange(trips)),
-        offsets=np.arange(trips + 1) * STEPS,
-        time=np.tile(1_700_000_000 + STEP_S * np.arange(STEPS), trips),
+        offsets=np.arange(trips + 1) * steps,
+        time=np.tile(1_700_000_000 + STEP_S * np.arange(steps), trips),
         lon=lon,
         lat=lat,
         segment=segment,
@@ -93,9 +93,9 @@ def drives(network: RoadNetwork, trips: int, seed: int) -> Trips:
 
 
 @functools.lru_cache(maxsize=1)
-def method_for(network: RoadNetwork, device: torch.device) -> TedTrajRecParallel:
-    """Return a method with random weights that knows past drives, and reads the likeliest trip from the chain."""
-    method = TedTrajRecParallel(network, ParallelConfig())
+def method_for(network: RoadNetwork, device: torch.device, config: ParallelConfig | None = None) -> TedTrajRecParallel:
+    """Return a method with random weights that knows past drives."""
+    method = TedTrajRecParallel(network, config or ParallelConfig())
     pace = 2 / network.speed_mps.astype(np.float64)
     visits = visits_of(network, drives(network, PAST_TRIPS, 1), pace * network.length_m)
     none = np.zeros(0, np.int32)
