@@ -297,6 +297,7 @@ keeps = ["1/8", "1/4"]
 def test_equal_cells_are_computed_once(
     tmp_path: Path,
     in_threads: None,  # noqa: ARG001
+    no_pictures: None,  # noqa: ARG001
     small_dataset: Dataset,  # noqa: F811
 ) -> None:
     file = tmp_path / "plan.toml"

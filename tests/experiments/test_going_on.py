@@ -78,6 +78,7 @@ def benchmark(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_killed_benchmark_goes_on_and_ends_in_the_same_report(
     tmp_path: Path,
     in_threads: None,  # noqa: ARG001
+    no_pictures: None,  # noqa: ARG001
     small_dataset: Dataset,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -88,7 +89,7 @@ def test_a_killed_benchmark_goes_on_and_ends_in_the_same_report(
     process = subprocess.Popen(
         [sys.executable, "-m", "tedtrajrec", *words, str(killed)], start_new_session=True, stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not history.exists() or len(history.read_text().splitlines()) < 2:
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -111,6 +112,7 @@ def test_a_killed_benchmark_goes_on_and_ends_in_the_same_report(
 def test_halves_that_were_run_in_two_places_are_merged_by_copying(
     tmp_path: Path,
     in_threads: None,  # noqa: ARG001
+    no_pictures: None,  # noqa: ARG001
     small_dataset: Dataset,  # noqa: F811
 ) -> None:
     file = write_plan(tmp_path, epochs=1)

@@ -39,7 +39,7 @@ path = "nowhere"
 
 [[cells]]
 group = "performance"
-methods = ["nearest_road", "linear_hmm"]
+methods = ["nearest_road"]
 datasets = ["city"]
 """
 
@@ -55,6 +55,7 @@ def test_a_method_in_one_file_is_benchmarked_and_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    no_pictures: None,  # noqa: ARG001
     small_dataset: Dataset,  # noqa: F811
 ) -> None:
     monkeypatch.setattr(registry, "_added", {})  # nothing is left behind for other tests
@@ -62,7 +63,7 @@ def test_a_method_in_one_file_is_benchmarked_and_reported(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(METHOD)
     Path("plan.toml").write_text(PLAN)
-    words = ["benchmark", "plan.toml", "-o", "rows", "-j", "2", "--device", "cpu", "--plugin", "mine.py", "--dataset"]
+    words = ["benchmark", "plan.toml", "-o", "rows", "--device", "cpu", "--plugin", "mine.py", "--dataset"]
     out = run([*words, f"city={small_dataset.path}"], capsys)  # in processes, which load the file too
     assert "| performance | city | 1/8 | nearest_road | 1 | " in out
     row = json.loads(Path("rows/performance-city-nearest_road-1of8-0.json").read_text())
