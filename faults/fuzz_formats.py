@@ -19,14 +19,61 @@ import numpy as np
 
 Mutate = Callable[[random.Random, list[bytes]], bytes]
 
-NUMBERS = [b"0", b"-1", b"1e308", b"-1e999", b"nan", b"NaN", b"Infinity", b"9" * 30, b"1" * 400, b"0.1.2", b"-0", b"181"]
+NUMBERS = [
+    b"0",
+    b"-1",
+    b"1e308",
+    b"-1e999",
+    b"nan",
+    b"NaN",
+    b"Infinity",
+    b"9" * 30,
+    b"1" * 400,
+    b"0.1.2",
+    b"-0",
+    b"181",
+]
 NUMBERS += [b"9223372036854775807", b"9223372036854775808", b"4294967296", b"1e-320", b"0x10", b"1_0", b"null", b"\xff"]
 TOKENS = {
-    "text": [b",", b'"', b"\n", b"\r", b"\x00", b"'", b";", b"\t", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xf0\x9f\x9a\x95"],
-    "xml": [b"<", b">", b"&amp;", b"&lol;", b"<!DOCTYPE x [<!ENTITY lol 'x'>]>", b"<![CDATA[", b"]]>", b"<trk>", b"<way>"],
+    "text": [
+        b",",
+        b'"',
+        b"\n",
+        b"\r",
+        b"\x00",
+        b"'",
+        b";",
+        b"\t",
+        b"\xef\xbb\xbf",
+        b"\xed\xa0\x80",
+        b"\xf0\x9f\x9a\x95",
+    ],
+    "xml": [
+        b"<",
+        b">",
+        b"&amp;",
+        b"&lol;",
+        b"<!DOCTYPE x [<!ENTITY lol 'x'>]>",
+        b"<![CDATA[",
+        b"]]>",
+        b"<trk>",
+        b"<way>",
+    ],
     "json": [b"[", b"]", b"{", b"}", b":", b",", b'"', b"\\u0000", b"\\ud800", b"null", b"true", b"[" * 2000, b"{}"],
     "binary": [b"\x00" * 8, b"\xff" * 8, b"\x7f\xff\xff\xff", b"PAR1", b"PK\x03\x04", b"\x1f\x8b", b"\x80\x04\x95"],
-    "toml": [b"[", b"]", b"=", b'"""', b"\n[[cells]]\n", b"1979-05-27", b"inf", b"{a=1}", b"'", b"set = 3\n", b"\\u0000"],
+    "toml": [
+        b"[",
+        b"]",
+        b"=",
+        b'"""',
+        b"\n[[cells]]\n",
+        b"1979-05-27",
+        b"inf",
+        b"{a=1}",
+        b"'",
+        b"set = 3\n",
+        b"\\u0000",
+    ],
 }
 
 
@@ -357,10 +404,15 @@ def make_seeds(place: Path) -> dict[str, list[bytes]]:
     few = trips.select(np.arange(2))
     for name in ("t.csv", "t.csv.gz", "t.parquet", "t.geoparquet", "t.gpx", "t.geojson"):
         write_trips(few, place / name)
-    seeds = {f"trips {s}": [(place / f"t.{s.lower()}").read_bytes()] for s in ("CSV", "CSV.gz", "Parquet", "GeoParquet")}
-    seeds["trips CSV"].append(b"traj_id;time;longitude;latitude\na;2013-07-01 00:00:58;-8.6;41.1\nb;2013-07-01 00:01:13;-8.6;41.2\n")
+    seeds = {
+        f"trips {s}": [(place / f"t.{s.lower()}").read_bytes()] for s in ("CSV", "CSV.gz", "Parquet", "GeoParquet")
+    }
+    seeds["trips CSV"].append(
+        b"traj_id;time;longitude;latitude\na;2013-07-01 00:00:58;-8.6;41.1\nb;2013-07-01 00:01:13;-8.6;41.2\n"
+    )
     seeds["trips GPX"] = seeds["body GPX"] = [(place / "t.gpx").read_bytes()]
-    seeds["trips CSV of Porto"] = [b'TRIP_ID,TAXI_ID,TIMESTAMP,MISSING_DATA,POLYLINE\n"1",7,1372636858,False,"[[-8.61,41.14],[-8.62,41.15]]"\n' * 2]
+    porto = b'"1",7,1372636858,False,"[[-8.61,41.14],[-8.62,41.15]]"\n"2",7,1372637858,False,"[[-8.61,41.14]]"\n'
+    seeds["trips CSV of Porto"] = [b"TRIP_ID,TAXI_ID,TIMESTAMP,MISSING_DATA,POLYLINE\n" + porto]
     text = _osm_xml(_corner(city))
     (place / "t.osm").write_text(text)
     with osmium.SimpleWriter(str(place / "t.osm.pbf")) as writer:
@@ -371,11 +423,17 @@ def make_seeds(place: Path) -> dict[str, list[bytes]]:
     features = [
         {
             "type": "Feature",
-            "properties": {"u": int(corner.seg_from[i]), "v": int(corner.seg_to[i]), "highway": "primary", "edge_id": i},
+            "properties": {
+                "u": int(corner.seg_from[i]),
+                "v": int(corner.seg_to[i]),
+                "highway": "primary",
+                "edge_id": i,
+            },
             "geometry": {
                 "type": "LineString",
                 "coordinates": [
-                    [float(corner.node_lon[n]), float(corner.node_lat[n])] for n in (corner.seg_from[i], corner.seg_to[i])
+                    [float(corner.node_lon[n]), float(corner.node_lat[n])]
+                    for n in (corner.seg_from[i], corner.seg_to[i])
                 ],
             },
         }
@@ -383,7 +441,11 @@ def make_seeds(place: Path) -> dict[str, list[bytes]]:
     ]
     seeds["edges GeoJSON"] = [json.dumps({"type": "FeatureCollection", "features": features}).encode()]
     rows = [
-        (f["properties"]["u"], f["properties"]["v"], "LINESTRING (" + ", ".join(f"{x} {y}" for x, y in f["geometry"]["coordinates"]) + ")")
+        (
+            f["properties"]["u"],
+            f["properties"]["v"],
+            "LINESTRING (" + ", ".join(f"{x} {y}" for x, y in f["geometry"]["coordinates"]) + ")",
+        )
         for f in features
     ]
     frame = pl.DataFrame(rows, schema=["u", "v", "geometry"], orient="row")
@@ -395,7 +457,10 @@ def make_seeds(place: Path) -> dict[str, list[bytes]]:
     splits = {"train": [trips.select(np.arange(8))], "valid": [trips.select([8, 9])], "test": [trips.select([10, 11])]}
     dataset = write_dataset(place / "dataset", city, splits, step_s=15, time_zone="Europe/Berlin")
     pack_dataset(dataset, place / "packed.zip")
-    seeds["packed dataset"], seeds["dataset folder"] = [(place / "packed.zip").read_bytes()], [_zipped(place / "dataset")]
+    seeds["packed dataset"], seeds["dataset folder"] = (
+        [(place / "packed.zip").read_bytes()],
+        [_zipped(place / "dataset")],
+    )
     tiny = ["d=16", "heads=2", "width=16", "hidden=16", "encoder_layers=1", "step_layers=1", "road_layers=1", "most=32"]
     overrides = [*(f"model.{setting}" for setting in tiny), "train.batch=8", "train.epochs=1"]
     train_method("tedtrajrec_parallel", dataset, place / "run", overrides=overrides, device="cpu")
