@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from parallel_speed import STEP_S, batch_of, city_of, drives
 from tedtrajrec.experiments.provenance import machine
+from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.lattice import WITHIN_S, Past
 from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.pairs import learn_pairs
@@ -40,7 +41,6 @@ from tedtrajrec.methods.route_hmm import RouteHmm
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.classes import class_numbers
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn import touched
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.loop import Trainer, choose_device
@@ -176,7 +176,8 @@ def in_use(tiles: int, trips: tuple[int, ...]) -> list[dict[str, Any]]:
 
 def in_training(tiles: int, trips: int, device: torch.device, whole: bool) -> dict[str, Any]:
     """Return the row of one training step; of the whole network, or of the part that a batch touches."""
-    touched.LARGE = sys.maxsize if whole else touched.LARGE
+    if whole:
+        parallel_inputs.LARGE = sys.maxsize
     network = tiled(tiles)
     method = parallel_for(network).to(device).train()
     batch = batch_of(network, trips)

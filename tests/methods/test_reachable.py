@@ -63,13 +63,13 @@ def test_choices_hold_what_is_near_and_most_of_the_truth(city: RoadNetwork, trip
     seen = method.inputs(batch)
     assert isinstance(seen, ReachableInputs)
     choice = [set(row) - {city.n_segments} for row in seen.choice.tolist()]
-    near = seen.plain.near_segment[seen.plain.near_distance <= method.config.mask_radius_m]
-    of = (seen.plain.near_distance <= method.config.mask_radius_m).nonzero()[:, 0]
+    is_near = seen.plain.near_distance.isfinite()
+    near, of = seen.plain.near_segment[is_near], is_near.nonzero()[:, 0]
     assert all(int(s) in choice[int(b)] for b, s in zip(of, near, strict=True))
     true = [(b, int(s)) for b, row in enumerate(batch.segment) for s in row if s >= 0]
     found = np.mean([s in choice[b] for b, s in true])
     assert found > 0.9
-    few = ReachableSearch(city, 4).choices(batch, seen.plain, 30.0)
+    few = ReachableSearch(city, 4).choices(batch, seen.plain)
     assert (few < city.n_segments).sum() < (seen.choice < city.n_segments).sum()
     known = training_inputs(method, batch)
     assert isinstance(known, ReachableInputs)
@@ -80,8 +80,8 @@ def test_choices_hold_what_is_near_and_most_of_the_truth(city: RoadNetwork, trip
 def with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every trip choose among all segments."""
 
-    def everything(self: ReachableSearch, batch: Batch, inputs: Inputs, radius_m: float) -> torch.Tensor:
-        del inputs, radius_m
+    def everything(self: ReachableSearch, batch: Batch, inputs: Inputs) -> torch.Tensor:
+        del inputs
         n, b = self.network.n_segments, len(batch)
         return sets_of(np.repeat(np.arange(b), n), np.tile(np.arange(n), b), b, n)
 

@@ -1,8 +1,8 @@
 """The segments that a trip may have used, so that a step-by-step method need not score all of a network.
 
-They are the segments near its fixes and, of each gap between two fixes, those on the best ways from one to the other
-(:mod:`tedtrajrec.network.reach`), with the map's speeds. In training the true ones are added, since a truth without a
-score has no likelihood. A trip has its own, so that the others of a batch do not matter to it.
+They are the segments that the method sees around its fixes and, of each gap between two fixes, those on the best ways
+from one to the other (:mod:`tedtrajrec.network.reach`), with the map's speeds. In training the true ones are added,
+since a truth without a score has no likelihood. A trip has its own, so that the others of a batch do not matter to it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from tedtrajrec.methods.lattices.ends import find_ends, gaps_between
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.more_inputs import MoreInputs
 from tedtrajrec.network.candidates import CandidateFinder
-from tedtrajrec.network.reach import GapSearch
+from tedtrajrec.network.reach import Band, GapSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.road_gnn import RoadGnn
 from tedtrajrec.nn.touched import LARGE, SHARE, Part, no_part, rounded
 
 UNIT = 64  # choices of a trip are padded to multiples of this
 NEAR_M, MOST_NEAR = 150.0, 12  # where the ways of a gap may begin and end
+
+WIDE = Band(band_s=600.0, band_share=2.0, horizon_s=1200.0, horizon_share=12.0, slack_m=2000.0, reach_share=6.0)
+"""What belongs to a gap. A segment left out cannot be answered, however likely the model holds it, so it is much wider
+than the band of a method that ranks candidates by their ways."""
 
 
 class ReachableInputs(MoreInputs):
@@ -64,24 +68,16 @@ class ReachableSearch:
         self._finder = CandidateFinder(network)
         self._search = GapSearch(network, network.length_m / network.speed_mps)
 
-    def choices(self, batch: Batch, inputs: Inputs, radius_m: float) -> Tensor:
-        """Return the segments of each trip [B, C], rising, with S as padding.
-
-        Parameters
-        ----------
-        batch, inputs
-            The trips. True segments that the inputs know are left out: add them with :func:`with_truth`.
-        radius_m
-            Of those around fixes, these count.
-        """
+    def choices(self, batch: Batch, inputs: Inputs) -> Tensor:
+        """Return the segments of each trip [B, C], rising, with S as padding; the truth is not looked at."""
         fixes = batch.fixes(self.network)
         ends = find_ends(self._finder, fixes, NEAR_M, MOST_NEAR, None)
         first, gaps = gaps_between(fixes, ends)
-        reached = self._search.search(gaps, most=self.most)
+        reached = self._search.search(gaps, most=self.most, band=WIDE)
         gap = np.repeat(np.arange(len(first)), np.diff(reached.offset))
         fix = np.repeat(np.arange(fixes.n_fixes), np.diff(ends.offset))
         trip = fixes.trip_of_fix
-        near = (inputs.near_distance <= radius_m).cpu()
+        near = inputs.near_distance.isfinite().cpu()
         return sets_of(
             np.concatenate([trip[first[gap]], trip[fix], near.nonzero()[:, 0].numpy()]),
             np.concatenate([reached.segment, ends.segment, inputs.near_segment.cpu()[near].numpy()]),

@@ -63,7 +63,7 @@ class TedTrajRecConfig(LearnedConfig):
     gamma_m: float = 30.0
     coordinates: bool = True  # whether a fix is also told by its coordinates and time, as in the authors' code
     scored: Scored = "all"
-    most_reached: int = 96  # for "reachable", segments of a gap between two fixes
+    most_reached: int = 384  # for "reachable", segments of a gap between two fixes
     guided: bool = False  # whether segments start from the map and steps know their place between fixes; ours
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs | ReachableInputs]):
         seen = self.plain_inputs(batch, forced)
         if self.config.scored == "all":
             return seen
-        choice = self.reachable.choices(batch, seen, self.config.mask_radius_m)
+        choice = self.reachable.choices(batch, seen)
         if forced is None:
             return ReachableInputs(*seen, choice, *no_part())
         return touching(seen, with_truth(choice, seen.segment, self.network.n_segments), self.road_gnn)
