@@ -46,6 +46,7 @@ def test_version_and_help(capsys):
         "benchmark",
         "report",
         "uses",
+        "case-study",
     ):
         assert "Usage" in run(f"{verb} --help", capsys)
 
@@ -230,3 +231,19 @@ def test_methods_are_listed(capsys):
             entry.paper,
             f"docs/methods.md#{name}",
         ]
+
+
+def test_the_verbs_of_experiments_name_what_is_wrong(tmp_path, capsys):
+    (tmp_path / "rows").mkdir()
+    for words, said in {
+        f"report {tmp_path}/rows -o {tmp_path}/report": "there are no rows of experiments",
+        f"report {tmp_path}/rows -o {tmp_path}/report --dataset chengdu": "A dataset is given as NAME=FOLDER",
+        f"report {tmp_path}/nothing -o {tmp_path}/report": "there is no such folder",
+        f"uses {tmp_path}/nothing {tmp_path}/rows -o {tmp_path}/uses": "there is no such folder (a prepared dataset)",
+        f"benchmark {tmp_path}/plan.toml -o {tmp_path}/rows": "plan.toml",
+    }.items():
+        with pytest.raises(SystemExit) as stop:
+            main(words.split())
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()

@@ -1,8 +1,9 @@
-"""The path of a researcher: a method in one file outside of the package, benchmarked and seen in the report."""
+"""The path of a researcher: the method of docs/reproducing.md, in a file of its own, benchmarked and reported."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,25 +15,7 @@ from tedtrajrec.methods import plugins, registry
 from tedtrajrec.methods.registry import make_method
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 
-METHOD = '''
-"""Steps on the nearest segments."""
-
-from tedtrajrec.methods.base import Method, as_recovered
-from tedtrajrec.methods.past.straight import straight_steps
-from tedtrajrec.network.candidates import CandidateFinder
-
-
-class NearestRoad(Method):
-    """Straight lines between fixes, and at every step the nearest segment."""
-
-    name = "nearest_road"
-
-    def recover(self, batch):
-        line = straight_steps(batch, self.network)
-        found = CandidateFinder(self.network).nearest(line.lon, line.lat)
-        return as_recovered(batch, found.segment, found.ratio)
-'''
-
+DOCS = Path(__file__).parents[2] / "docs" / "reproducing.md"
 PLAN = """
 [datasets.city]
 path = "nowhere"
@@ -61,7 +44,8 @@ def test_a_method_in_one_file_is_benchmarked_and_reported(
     monkeypatch.setattr(registry, "_added", {})  # nothing is left behind for other tests
     monkeypatch.setattr(plugins, "_loaded", {})
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(METHOD)
+    (code,) = re.findall(r"```python\n(from tedtrajrec.methods.base.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    Path("mine.py").write_text(code)
     Path("plan.toml").write_text(PLAN)
     words = ["benchmark", "plan.toml", "-o", "rows", "--device", "cpu", "--plugin", "mine.py", "--dataset"]
     out = run([*words, f"city={small_dataset.path}"], capsys)  # in processes, which load the file too

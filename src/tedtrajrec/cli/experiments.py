@@ -101,6 +101,23 @@ def uses(
     typer.echo(format_uses(run_uses(dataset, results, output, cells=cells or ("*",), device=device, say=typer.echo)))
 
 
+@app.command("case-study")
+def draw_case(
+    dataset: DatasetPath,
+    results: Annotated[list[Path], typer.Argument(help="Folders of rows of 'benchmark', with their trips.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the picture and its row.")],
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="Method to draw; repeat for more [the paper's and ours]."),
+    ] = None,
+    keep: Annotated[str, typer.Option("--keep", help="Nominal share of observed steps.")] = "1/8",
+) -> None:
+    """Draw one trip, chosen by rule, on which methods differ."""
+    from tedtrajrec.experiments.case_study import METHODS, case_study
+
+    typer.echo(str(case_study(dataset, results, output, methods=methods or METHODS, keep=keep)))
+
+
 def _folders(entries: list[str] | None) -> dict[str, str]:
     """Return ``NAME=FOLDER`` options as a mapping."""
     folders = {name: folder for name, _, folder in (entry.partition("=") for entry in entries or ())}
