@@ -7,13 +7,14 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.pack import unpack_dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.trips.readers import read_trips
+from tedtrajrec.trips.readers import RejectedRows, read_trips
 
 
 def repacked(source: Path, target: Path, member: str, content: bytes) -> None:
@@ -74,6 +75,29 @@ def test_segments_that_are_no_numbers(value: str, tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="row 1, column"):
         read_trips(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_times_that_python_cannot_hold(rejects: bool, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"traj_id": ["a", "a"], "timestamp": [2**62, 1], "lon": [-8.6, -8.6], "lat": [41.1, 41.1]})
+    frame.with_columns(pl.col("timestamp").cast(pl.Datetime("ms", "UTC"))).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError):  # and not a panic of polars
+        read_trips(tmp_path / "t.parquet", rejects=RejectedRows() if rejects else None)
+
+
+def test_names_of_columns_that_are_no_text(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"traj_id": ["a"], "timestamp": [1372636858], "lon": [-8.6], "lat": [41.1], "QQQQ": [1]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    data = (tmp_path / "t.parquet").read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ")
+    (tmp_path / "t.parquet").write_bytes(data)
+    with pytest.raises(InputError, match=r"t\.parquet"):
+        read_trips(tmp_path / "t.parquet")
+
+
+def test_encodings_nobody_knows(tmp_path: Path) -> None:
+    (tmp_path / "t.gpx").write_text('<?xml version="1.0" encoding="utf-9"?><gpx/>')
+    with pytest.raises(InputError, match="the XML is broken"):
+        read_trips(tmp_path / "t.gpx")
 
 
 def test_huge_coordinates_in_an_edge_table(tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ class RowFaults:
             return
         if self.rejects is None:
             first = int(np.argmax(fault))
-            value = column[first]
+            value = _showable(column)[first]
             shown = repr(_shortened(value) if isinstance(value, str) else value)
             problem = reason if value is None or value == "" else f"{shown} {reason}"
             raise InputError(problem, file=self.file, row=int(self.rows[first]), field=column.name, remedy=remedy)
-        values = ["" if value is None else _shortened(str(value)) for value in column.filter(pl.Series(fault))]
+        values = ["" if value is None else _shortened(str(value)) for value in _showable(column).filter(pl.Series(fault))]
         self.rejects.add(self.rows[fault], column.name, values, reason)
         self.bad |= fault
 
@@ -239,6 +239,14 @@ def _numbered(ids: pl.Series) -> pl.Series:
     ids = ids.fill_nan(None)
     whole = ids.cast(pl.Int64, strict=False)
     return whole.cast(pl.String).zip_with((whole == ids).fill_null(value=False), ids.cast(pl.String))
+
+
+def _showable(column: pl.Series) -> pl.Series:
+    """Return a column without the times that Python cannot hold; polars panics over them."""
+    if not isinstance(column.dtype, pl.Datetime):
+        return column
+    second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
+    return column.set((column.to_physical() // second).abs() > 60_000_000_000, None)  # beyond the year 3871
 
 
 def _shortened(value: str) -> str:

@@ -126,7 +126,11 @@ def _text_array(column: pl.Series) -> NDArray[Any]:
     # One Python object per distinct value, not per row.
     encoded = column.to_arrow().dictionary_encode()
     dtype = NULLABLE_TEXT if column.null_count() else TEXT
-    distinct = np.array([*encoded.dictionary.to_pylist(), *([None] if column.null_count() else [])], dtype=dtype)
+    try:
+        values = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:  # nobody checks the text of Parquet files
+        raise InputError("some of the text is not UTF-8", field=column.name, remedy="Write the file again.") from error
+    distinct = np.array([*values, *([None] if column.null_count() else [])], dtype=dtype)
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
     return distinct[codes] if len(codes) else np.empty(0, dtype)
 

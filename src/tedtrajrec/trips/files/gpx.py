@@ -103,7 +103,7 @@ class GpxFile(FixSource):
                         yield events
                         events.forget()
                 parser.Parse(b"", True)
-        except expat.ExpatError as error:
+        except (expat.ExpatError, LookupError, ValueError) as error:  # the latter: an encoding nobody knows
             raise InputError(f"the XML is broken ({error})", file=self.path, remedy="Export the file again.") from error
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"the file is damaged or cut off ({error})", file=self.path) from error

@@ -33,9 +33,9 @@ class ParquetFile(FixSource):
         try:
             with pa.parquet.ParquetFile(self.path) as file:
                 self._schema = file.schema_arrow
-        except (pa.ArrowException, OSError) as error:
+                self.names = list(self._schema.names)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._broken(error) from error
-        self.names = list(self._schema.names)
         metadata = self._schema.metadata or {}
         self.geometry, self.crs = self._geo(metadata)
         self.per_trip = tuple(self._json(metadata, METADATA_KEY).get("per_trip", ()))
