@@ -112,16 +112,20 @@ def _read_geojson(path: Path) -> EdgeRows:
             raise InputError("this is not a GeoJSON Feature with properties", file=path, row=row)
     properties: list[dict[str, Any]] = [feature.get("properties") or {} for feature in features]
     names = dict.fromkeys(name for values in properties for name in values)
-    columns = [_column(name, [values.get(name) for values in properties]) for name in names]
-    if "id" not in names and any("id" in feature for feature in features):
-        columns.append(_column("id", [feature.get("id") for feature in features]))
-    geometry = shapely.from_geojson([json.dumps(f.get("geometry")) for f in features], on_invalid="ignore")
+    try:
+        columns = [_column(name, [values.get(name) for values in properties]) for name in names]
+        if "id" not in names and any("id" in feature for feature in features):
+            columns.append(_column("id", [feature.get("id") for feature in features]))
+    except UnicodeEncodeError as error:  # JSON can write half of a sign
+        raise InputError("a property holds text that is no Unicode", file=path) from error
+    with np.errstate(all="ignore"):  # infinite coordinates are reported by row later
+        geometry = shapely.from_geojson([json.dumps(f.get("geometry")) for f in features], on_invalid="ignore")
     return EdgeRows(pl.DataFrame(columns), np.asarray(geometry, object), "geometry")
 
 
 def _column(name: str, values: Sequence[Any]) -> pl.Series:
     """Return JSON values as one column of one type; lists and objects become text, as in a CSV."""
-    plain = [str(value) if isinstance(value, list | dict) else value for value in values]
+    plain = [str(v) if isinstance(v, list | dict) or (isinstance(v, int) and abs(v) >> 63) else v for v in values]
     return pl.Series(name, plain, strict=False)
 
 

@@ -87,7 +87,10 @@ def _read_file(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[s
         if "header" not in file:
             raise InputError("this .npz is not a road network of tedtrajrec", file=path, remedy=REMEDY)
         header = _checked(path, json.loads(file["header"].tobytes()))
-        return header, {name: file[name] for name in names}
+        arrays = {name: file[name] for name in names}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # members that are no arrays come as bytes
+        raise TypeError("not all of these are arrays")
+    return header, arrays
 
 
 def _read_folder(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

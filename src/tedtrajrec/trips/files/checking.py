@@ -62,7 +62,8 @@ class RowFaults:
             shown = repr(_shortened(value) if isinstance(value, str) else value)
             problem = reason if value is None or value == "" else f"{shown} {reason}"
             raise InputError(problem, file=self.file, row=int(self.rows[first]), field=column.name, remedy=remedy)
-        values = ["" if value is None else _shortened(str(value)) for value in _showable(column).filter(pl.Series(fault))]
+        shown_values = _showable(column).filter(pl.Series(fault))
+        values = ["" if value is None else _shortened(str(value)) for value in shown_values]
         self.rejects.add(self.rows[fault], column.name, values, reason)
         self.bad |= fault
 
