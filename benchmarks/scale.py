@@ -160,7 +160,7 @@ def in_use(tiles: int, trips: tuple[int, ...]) -> list[dict[str, Any]]:
         before, began = memory(), time.perf_counter()
         method = make(network)
         name = "match" if what == "match" else "recover"
-        asked = {b: batch_of(network, b) for b in trips}
+        asked: dict[int, Any] = {b: batch_of(network, b) for b in trips}
         if what == "match":
             asked = {b: batch.fixes(network) for b, batch in asked.items()}
         work = {b: functools.partial(getattr(method, name), of) for b, of in asked.items()}
@@ -177,7 +177,7 @@ def in_use(tiles: int, trips: tuple[int, ...]) -> list[dict[str, Any]]:
 def in_training(tiles: int, trips: int, device: torch.device, whole: bool) -> dict[str, Any]:
     """Return the row of one training step; of the whole network, or of the part that a batch touches."""
     if whole:
-        parallel_inputs.LARGE = sys.maxsize
+        vars(parallel_inputs)["LARGE"] = sys.maxsize
     network = tiled(tiles)
     method = parallel_for(network).to(device).train()
     batch = batch_of(network, trips)
@@ -217,7 +217,9 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         names = [
             name for name in ("ms_per_trip", "cpu_ms_per_trip", "working_mib", "ms", "working_gib") if name in same[0]
         ]
-        ratio = {name: [round(row[name] / same[0][name], 2) for row in same] for name in names if same[0][name] > 0}
+        ratio: dict[str, list[float]] = {
+            name: [round(row[name] / same[0][name], 2) for row in same] for name in names if same[0][name] > 0
+        }
         found.append({"growth": what, "batch": b, "segments": [row["segments"] for row in same], **ratio})
     return found
 
