@@ -59,7 +59,7 @@ class Ranks:
         together *= weight
         dist.all_reduce(together)
         total = together[-1].clamp_min(1)
-        places = together[:-1].div_(total).split([tensor.numel() for tensor in small])
+        places = torch.split(together[:-1].div_(total), [tensor.numel() for tensor in small])
         for tensor, mean in zip(small, places, strict=True):
             tensor.copy_(mean.view_as(tensor))
         for tensor in large:
@@ -127,9 +127,10 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         devices = torch.cuda.device_count()
         torch.cuda.set_device(local % devices)
         backend = "cpu:gloo,cuda:nccl" if here <= devices else "gloo"
-    store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[no-untyped-call]
+    store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     # torchrun keeps the store when it starts the ranks again; addresses of those that are gone must not be found there.
-    store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.count)
     try:
         yield ranks
