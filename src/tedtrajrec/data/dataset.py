@@ -284,6 +284,8 @@ def _open_shard(folder: Path) -> dict[str, NDArray[Any]]:
             array = np.load(file, mmap_mode="r" if file.stat().st_size > 128 else None, allow_pickle=False)
         except DAMAGED as error:
             raise InputError(f"this is not a whole array ({error})", file=file, remedy="Prepare again.") from error
+        if not isinstance(array, np.ndarray):
+            raise InputError("this is no array", file=file, remedy="Prepare again.")
         if array.ndim != 1 or array.dtype != dtype:
             raise InputError(f"it holds {array.ndim} dimensions of {array.dtype}, not {np.dtype(dtype)}", file=file)
         arrays[name] = np.asarray(array)  # still mapped, but slices of a plain array are much cheaper
@@ -314,6 +316,9 @@ def _read_info(folder: Path) -> DatasetInfo:
                 f"the dataset has schema {schema}; this version reads {SCHEMA}", file=file, remedy="Prepare it again."
             )
         values["splits"] = {name: SplitInfo(**values["splits"][name]) for name in SPLITS}
+        counts = [count for split in values["splits"].values() for count in (split.trips, split.steps, split.shards)]
+        if not all(type(number) is int and 0 <= number < 1 << 48 for number in (values["step_s"], *counts)):
+            raise ValueError("step_s or a count is no whole number")
         return DatasetInfo(**values)
-    except (ValueError, TypeError, KeyError) as error:
+    except DAMAGED as error:
         raise InputError(f"this does not describe a prepared dataset ({error})", file=file) from error
