@@ -21,7 +21,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tedtrajrec needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[interop,serve,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[interop,serve,cluster,dev]'
 	@touch $@
 
 # What users need, without the tools of developers: a minute less to set up. Nothing to do where those are there too.
