@@ -376,7 +376,8 @@ def _osm_xml(network: Any) -> str:
     )
     tags = '<tag k="highway" v="residential"/><tag k="maxspeed" v="50"/><tag k="oneway" v="yes"/>'
     ways = "".join(
-        f'<way id="{i + 1}" version="1"><nd ref="{network.seg_from[i] + 1}"/><nd ref="{network.seg_to[i] + 1}"/>{tags}</way>'
+        f'<way id="{i + 1}" version="1">'
+        f'<nd ref="{network.seg_from[i] + 1}"/><nd ref="{network.seg_to[i] + 1}"/>{tags}</way>'
         for i in range(network.n_segments)
     )
     turn = (
@@ -469,11 +470,16 @@ def make_seeds(place: Path) -> dict[str, list[bytes]]:
         extra.unlink()
     seeds["run folder (JSON, safetensors)"] = [_zipped(place / "run")]
     seeds["plan TOML"] = [
-        b'[datasets.city]\npath = "dataset"\n[[cells]]\ngroup = "g"\nmethods = ["route_hmm"]\ndatasets = ["city"]\n'
-        b'keeps = ["1/8"]\nseeds = [0, 1]\nset = ["noise_m=5"]\nvariants.a = []\nvariants.b = ["noise_m=9"]\n'
+        (
+            b'[datasets.city]\npath = "dataset"\n[[cells]]\ngroup = "g"\nmethods = ["route_hmm"]\ndatasets = ["city"]\n'
+            b'keeps = ["1/8"]\nseeds = [0, 1]\nset = ["noise_m=5"]\nvariants.a = []\nvariants.b = ["noise_m=9"]\n'
+        )
     ]
     seeds["settings TOML"] = [
-        b'step_s = 15\ntime_zone = "Europe/Lisbon"\n[clean]\nmax_gap_s = 300.0\n[columns]\nlon = "X"\n[split]\nby = "day"\n',
+        (
+            b'step_s = 15\ntime_zone = "Europe/Lisbon"\n[clean]\nmax_gap_s = 300.0\n'
+            b'[columns]\nlon = "X"\n[split]\nby = "day"\n'
+        ),
         b'time_zone = "UTC"\nclean.max_speed_mps = 50\n',
     ]
     points = [{"lon": float(few.lon[k]), "lat": float(few.lat[k]), "timestamp": int(few.time[k])} for k in range(4)]

@@ -4,7 +4,7 @@
 
 Capacity is measured first: the requests per second that are answered while 32 clients ask one after another. Then
 requests arrive by the clock (an open load: a slow answer does not delay the next request) at 0.5, 1 and 3 times that,
-each for ``--seconds``; 200 make a run of ten minutes. Afterwards, at half the capacity: with ``--slow`` connections that
+each for ``--seconds``; 200 make a run of ten minutes. Afterwards, at half of it: with ``--slow`` connections that
 dribble their headers and bodies; with a worker killed by SIGKILL (two workers); and with the folder of the model
 replaced. Writes ``load.json`` and ``load.md``: offered and served requests per second, latency of those served, answers
 of each status, whether each 429 and 503 had Retry-After, and memory of the service over time.
@@ -172,7 +172,7 @@ def slow_clients(url: str, count: int) -> list[socket.socket]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table of Markdown."""
     lines = [
-        "| load | s | offered/s | served/s | p50 ms | p99 ms | 429 / 503 | other errors | no Retry-After | memory MiB |",
+        "| load | s | offered/s | served/s | p50 ms | p99 ms | 429 / 503 | other errors | no Retry-After | MiB |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -3,7 +3,7 @@
     python faults/supply_chain.py INDEX [--wheels FOLDER]
 
 INDEX is the address of a package index (PEP 503), such as the one pip uses. A package gets the hashes
-of all its files there that an interpreter of ours may choose, and those of files in ``--wheels``: the CPU build of torch
+of all its files there that an interpreter of ours may choose, and of files in ``--wheels``: the CPU build of torch
 is not the published one, and ``pip install --require-hashes`` must take either. The bill of materials (CycloneDX 1.6)
 lists the environment this runs in: versions, licences as the packages state them, and what depends on what.
 """

@@ -18,8 +18,10 @@ from tests.conftest import make_grid
 STAGES = {
     "network build": ("network build synthetic -o {1}/city.npz", "city.npz"),
     "simulate": (
-        "simulate --network {0}/city.npz --trips 300 --set demand.least_m=100 --set demand.least_minutes=0.5 "
-        "-o {1}/trips.parquet",
+        (
+            "simulate --network {0}/city.npz --trips 300 --set demand.least_m=100 --set demand.least_minutes=0.5 "
+            "-o {1}/trips.parquet"
+        ),
         "trips.parquet",
     ),
     "clean": ("clean {0}/trips.csv --rejects {1}/rejects.csv -o {1}/clean.csv.gz", "clean.csv.gz"),
