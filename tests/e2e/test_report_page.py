@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tedtrajrec.experiments.report import make_report
-from tests.e2e.conftest import Tab, browser, open_tab  # noqa: F401  (fixtures)
+from tests.e2e.conftest import Tab
 from tests.experiments.report_rows import write_row
 
 
-def test_it_is_drawn_whole_and_numbers_lead_to_rows(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:  # noqa: F811
+def test_it_is_drawn_whole_and_numbers_lead_to_rows(tmp_path: Path, open_tab: Callable[..., Tab]) -> None:
     write_row(tmp_path / "rows", "tedtrajrec", 0.7)
     write_row(tmp_path / "rows", "route_hmm", 0.65, learned=False)
     for k in range(40):  # rows enough that a link must scroll
