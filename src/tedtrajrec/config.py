@@ -53,6 +53,8 @@ def load_config(
 
 def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
     """Fill the dataclass ``cls`` from nested mappings, strictly."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"Settings {where.rstrip('.') or cls.__name__} are {values!r}, not names with values.")
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(typing.cast("Any", cls)) if f.init}
     for key in values:
@@ -103,6 +105,8 @@ def _parse(text: str) -> Any:  # noqa: ANN401
 
 def _convert(hint: Any, value: Any, key: str) -> Any:  # noqa: ANN401
     """Return ``value`` as the type ``hint``, or raise; only int -> float is converted silently."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ConfigError(f"Setting '{key}' is a whole number that 64 bits do not hold.")
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
         choices = [h for h in typing.get_args(hint) if h is not type(None)]

@@ -7,6 +7,7 @@ So the next writer of the same place knows which leftovers nobody is working on,
 from __future__ import annotations
 
 import contextlib
+import json
 import lzma
 import os
 import re
@@ -19,6 +20,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError, OutputError
 
@@ -28,7 +33,7 @@ else:
     import fcntl
 
 DAMAGED = (
-    OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, EOFError, OverflowError, MemoryError,
+    OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, EOFError, ArithmeticError, MemoryError,
     RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 """What numpy, zipfile and json may raise about a damaged file."""
@@ -156,6 +161,23 @@ def check_unpacked(path: Path) -> None:
         unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > max(_ALWAYS_FINE, _UNPACKS_TO * path.stat().st_size):
         raise InputError(f"the archive would unpack to {unpacked:,} bytes, far more than its size", file=path)
+
+
+def open_array(path: Path) -> NDArray[Any]:
+    """Return the array of an ``.npy`` file, mapped into memory; what is no such array raises one of ``DAMAGED``."""
+    if path.stat().st_size <= 128:  # it may have no elements, which cannot be mapped
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    with np.errstate(over="raise"):  # a shape beyond all numbers
+        return np.asarray(np.lib.format.open_memmap(path, mode="r"))  # slices of a plain array are much cheaper
+
+
+def read_json(path: str | Path, what: str) -> Any:  # noqa: ANN401  (JSON may hold anything)
+    """Return the content of a JSON file, or raise an error that says what was looked for."""
+    try:
+        return json.loads(existing_file(path, what).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"this is not {what} ({error})", file=path) from error
 
 
 def try_lock(descriptor: int) -> bool:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tedtrajrec.config import load_config
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.pack import unpack_dataset
-from tedtrajrec.errors import InputError
+from tedtrajrec.data.preparing.config import PrepareConfig
+from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.methods.registry import load_method, make_method
+from tedtrajrec.methods.shipped import read_card
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.training.profile import read_profile
 from tedtrajrec.trips.readers import RejectedRows, read_trips
 
 
@@ -34,6 +43,10 @@ BAD_ARRAYS = {
     "far more than there is": array(b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,), }\n", bytes(8)),
     "pickled objects": array(b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", b"\x80\x04N."),
     "nothing": b"",
+    "a size beyond all numbers": array(
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000000,), }".ljust(200) + b"\n"
+    ),
+    "an archive": b"PK\x05\x06" + bytes(18),
 }
 
 
@@ -44,28 +57,128 @@ def test_bad_arrays_in_a_network(bad: str, inputs: Path, tmp_path: Path) -> None
         RoadNetwork.load(tmp_path / "n.npz")
 
 
+@pytest.fixture
+def dataset(inputs: Path, tmp_path: Path) -> Path:
+    """Return a dataset folder that may be damaged."""
+    return Path(shutil.copytree(inputs / "dataset", tmp_path / "dataset"))
+
+
 @pytest.mark.parametrize("bad", BAD_ARRAYS)
-def test_bad_arrays_in_a_dataset(bad: str, inputs: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "d.zip", "w") as archive:
-        for path in (inputs / "dataset").rglob("*.*"):
-            archive.write(path, path.relative_to(inputs / "dataset"))
-    zipfile.ZipFile(tmp_path / "d.zip").extractall(tmp_path / "dataset")
-    (tmp_path / "dataset" / "test" / "00000" / "lon.npy").write_bytes(BAD_ARRAYS[bad])
+def test_bad_arrays_in_a_dataset(bad: str, dataset: Path) -> None:
+    (dataset / "test" / "00000" / "lon.npy").write_bytes(BAD_ARRAYS[bad])
     with pytest.raises(InputError, match=r"lon\.npy"):
-        Dataset(tmp_path / "dataset").split("test")
+        Dataset(dataset)
 
 
-def test_offsets_of_a_dataset_that_go_back(inputs: Path, tmp_path: Path) -> None:
-    for path in (inputs / "dataset").rglob("*.*"):
-        place = tmp_path / path.relative_to(inputs / "dataset")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
-    file = tmp_path / "test" / "00000" / "offset.npy"
-    offset = np.load(file)
-    offset[1], offset[2] = offset[2], offset[1]
-    np.save(file, offset)
-    with pytest.raises(InputError, match="do not fit together"):
-        Dataset(tmp_path).split("test")
+def changed(file: Path, change: Callable[[Any], Any]) -> None:
+    """Write the array or the JSON of a file again with a change."""
+    if file.suffix == ".npy":
+        np.save(file, change(np.load(file).copy()))
+    else:
+        file.write_text(json.dumps(change(json.loads(file.read_text()))))
+
+
+def with_value(place: Any, value: Any) -> Callable[[Any], Any]:
+    """Return what puts one value into an array or a dictionary."""
+
+    def put(values: Any) -> Any:
+        values[place] = value
+        return values
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("offset", with_value(1, 10**9), "do not fit together"),
+        ("offset", with_value(1, 2**63 - 1), "do not fit together"),
+        ("offset", with_value(1, 0), "do not fit together"),
+        ("id_offset", with_value(-1, 0), "do not fit together"),
+        ("offset", lambda array: array[:0], "do not fit together"),
+        ("id_text", with_value(0, 0xFF), "not UTF-8"),
+        ("id_text", with_value(slice(2), (0xC3, 0xA9)), "not UTF-8"),  # one letter, of which the first id has a half
+        ("start", with_value(0, 2**62), "no time of any calendar"),
+        ("start", lambda array: array.astype("M8[s]"), "datetime64"),
+        ("segment", lambda array: array.reshape(1, -1), "2 dimensions"),
+    ],
+)
+def test_shards_that_do_not_keep_their_promises(
+    name: str, change: Callable[[Any], Any], said: str, dataset: Path
+) -> None:
+    shard = dataset / "test" / "00000"
+    if said == "not UTF-8":  # the first id ends behind one byte
+        changed(shard / "id_offset.npy", with_value(1, 1))
+    changed(shard / f"{name}.npy", change)
+    with pytest.raises(InputError, match=said):
+        Dataset(dataset)
+
+
+def test_a_nan_of_other_bits_is_a_nan(dataset: Path) -> None:
+    file = dataset / "test" / "00000" / "ratio.npy"
+    np.save(file, np.full_like(np.load(file).view(np.uint32), 0x7F800001).view(np.float32))  # one that signals
+    assert np.isnan(Dataset(dataset).split("test").trips().ratio).all()  # type: ignore[arg-type]
+
+
+DEEP = "[" * 100_000
+BAD_INFO = {
+    "step_s": 0, "time_zone": 3, "config": 1, "dropped": "x", "source": "\ud800", "splits": [], "network_hash": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_INFO)
+def test_descriptions_of_datasets_with_other_types(name: str, dataset: Path, inputs: Path, tmp_path: Path) -> None:
+    changed(dataset / "dataset.json", with_value(name, BAD_INFO[name]))
+    with pytest.raises(InputError, match="does not describe a prepared dataset"):
+        Dataset(dataset)
+    header = json.loads(zipfile.ZipFile(inputs / "packed.zip").read("pack.json"))
+    header["info"][name] = BAD_INFO[name]
+    repacked(inputs / "packed.zip", tmp_path / "p.zip", "pack.json", json.dumps(header).encode())
+    with pytest.raises(InputError, match="damaged or is not a packed dataset"):
+        unpack_dataset(tmp_path / "p.zip", tmp_path / "unpacked")
+    assert not (tmp_path / "unpacked").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shards", {}),
+        ("shards", {"train": 3, "valid": [], "test": []}),
+        ("shards", {"train": [[1, 2]], "valid": [], "test": []}),
+        ("shards", {"train": [[[3, 2], 1, 1]], "valid": [], "test": []}),  # arrays of two dimensions
+        ("shards", {"train": [[True, 1.5, 1]], "valid": [], "test": []}),
+        ("network_meta", "x"),
+        ("format", None),
+    ],
+)
+def test_headers_of_packed_datasets_with_other_types(name: str, value: Any, inputs: Path, tmp_path: Path) -> None:
+    header = json.loads(zipfile.ZipFile(inputs / "packed.zip").read("pack.json"))
+    header[name] = value
+    repacked(inputs / "packed.zip", tmp_path / "p.zip", "pack.json", json.dumps(header).encode())
+    with pytest.raises(InputError, match=r"p\.zip"):
+        unpack_dataset(tmp_path / "p.zip", tmp_path / "unpacked")
+
+
+@pytest.mark.parametrize("content", [DEEP, "3", "[]", '{"method": [], "network": "x", "config": {}}', "\xff", "{"])
+def test_descriptions_of_models_that_are_none(content: str, inputs: Path, tmp_path: Path) -> None:
+    network = RoadNetwork.load(inputs / "city.npz")
+    make_method("route_hmm", network).save(tmp_path)
+    for name, read in (
+        ("config.json", lambda: load_method(tmp_path, network)),
+        ("profile.json", lambda: read_profile(tmp_path)),
+        ("card.json", lambda: read_card(tmp_path)),
+    ):
+        (tmp_path / name).write_text(content, "latin-1")
+        with pytest.raises(InputError, match=name):
+            read()
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "1" * 400, "-" + "9" * 30])
+@pytest.mark.parametrize("place", ["step_s", "clean.max_gap_s"])
+def test_numbers_in_settings_that_64_bits_do_not_hold(number: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(f"{place} = {number}\n")
+    with pytest.raises(ConfigError, match=place.rpartition(".")[2]):
+        load_config(PrepareConfig, tmp_path / "s.toml")
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e308"])

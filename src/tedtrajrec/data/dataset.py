@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import DAMAGED, existing_file, replacing_folder
+from tedtrajrec.files import DAMAGED, existing_file, open_array, read_json, replacing_folder
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.table import Trips, as_text
@@ -45,6 +45,7 @@ _TRIPS: dict[str, type[np.generic]] = {
     "id_offset": np.int64,  # [T+1] its id is id_text[id_offset[i]:id_offset[i + 1]]
     "id_text": np.uint8,  # UTF-8
 }
+_TIMES = (-62_000_000_000, 253_000_000_000)  # epoch seconds: about the years 6 and 9987
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,8 @@ class Split:
             text, bound = shard["id_text"], shard["id_offset"]
             ids[here] = [bytes(text[bound[i] : bound[i + 1]]).decode() for i in local.tolist()]
         count = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        with np.errstate(invalid="ignore"):  # a NaN of whatever bits is a NaN
+            ratio = columns["ratio"].astype(np.float64)
         return Trips(
             traj_id=as_text(ids),
             offsets=offsets,
@@ -203,7 +206,7 @@ class Split:
             lon=columns["lon"],
             lat=columns["lat"],
             segment=columns["segment"],
-            ratio=columns["ratio"].astype(np.float64),
+            ratio=ratio,
         )
 
 
@@ -276,30 +279,44 @@ def _write_shard(folder: Path, trips: Trips, step_s: int) -> tuple[int, int]:
 
 
 def _open_shard(folder: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a shard, mapped into memory, with all that others rely on checked."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, dtype in itertools.chain(_TRIPS.items(), _STEPS.items()):
         file = existing_file(folder / f"{name}.npy", "part of a prepared dataset")
         try:
-            # An array without elements cannot be mapped.
-            array = np.load(file, mmap_mode="r" if file.stat().st_size > 128 else None, allow_pickle=False)
+            arrays[name] = array = open_array(file)
         except DAMAGED as error:
             raise InputError(f"this is not a whole array ({error})", file=file, remedy="Prepare again.") from error
-        if not isinstance(array, np.ndarray):
-            raise InputError("this is no array", file=file, remedy="Prepare again.")
         if array.ndim != 1 or array.dtype != dtype:
             raise InputError(f"it holds {array.ndim} dimensions of {array.dtype}, not {np.dtype(dtype)}", file=file)
-        arrays[name] = np.asarray(array)  # still mapped, but slices of a plain array are much cheaper
     trips, steps = len(arrays["start"]), len(arrays["segment"])
     whole = (
-        len(arrays["offset"]) == trips + 1 == len(arrays["id_offset"])
-        and all(arrays[name][0] == 0 and (np.diff(arrays[name]) >= 0).all() for name in ("offset", "id_offset"))
-        and arrays["offset"][-1] == steps
-        and arrays["id_offset"][-1] == len(arrays["id_text"])
-        and all(len(arrays[name]) == steps for name in _STEPS)
+        all(len(arrays[name]) == steps for name in _STEPS)
+        and _divides(arrays["offset"], trips, steps)
+        and (arrays["offset"][1:] > arrays["offset"][:-1]).all()
+        and _divides(arrays["id_offset"], trips, len(arrays["id_text"]))
     )
     if not whole:
         raise InputError("the arrays of this shard do not fit together", file=folder, remedy="Prepare again.")
+    if not _are_texts(arrays["id_text"], arrays["id_offset"]):
+        raise InputError("the ids of trips are not UTF-8", file=folder / "id_text.npy", remedy="Prepare again.")
+    if trips and not (arrays["start"].min() > _TIMES[0] and arrays["start"].max() < _TIMES[1]):
+        raise InputError("a trip starts at no time of any calendar", file=folder / "start.npy", remedy="Prepare again.")
     return arrays
+
+
+def _divides(offset: NDArray[np.int64], parts: int, end: int) -> bool:
+    """Return whether offsets divide so many entries into parts."""
+    return bool(len(offset) == parts + 1 and offset[0] == 0 and offset[-1] == end and (offset[1:] >= offset[:-1]).all())
+
+
+def _are_texts(text: NDArray[np.uint8], offset: NDArray[np.int64]) -> bool:
+    """Return whether bytes between offsets are UTF-8: all together are, and no offset is within a character."""
+    try:
+        text.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return not (text[offset[offset < len(text)]] & 0xC0 == 0x80).any()
 
 
 def _read_info(folder: Path) -> DatasetInfo:
@@ -307,18 +324,29 @@ def _read_info(folder: Path) -> DatasetInfo:
         raise InputError(
             "there is no such folder (a prepared dataset)", file=folder, remedy="Make one with 'tedtrajrec prepare'."
         )
-    file = existing_file(folder / "dataset.json", "the description of a prepared dataset")
+    file = folder / "dataset.json"
+    values = read_json(file, "the description of a prepared dataset")
     try:
-        values = json.loads(file.read_text("utf-8"))
-        schema = values["schema"]
-        if schema != SCHEMA:
+        if values["schema"] != SCHEMA:
             raise InputError(
-                f"the dataset has schema {schema}; this version reads {SCHEMA}", file=file, remedy="Prepare it again."
+                f"the dataset has schema {values['schema']}; this version reads {SCHEMA}",
+                file=file,
+                remedy="Prepare it again.",
             )
-        values["splits"] = {name: SplitInfo(**values["splits"][name]) for name in SPLITS}
-        counts = [count for split in values["splits"].values() for count in (split.trips, split.steps, split.shards)]
-        if not all(type(number) is int and 0 <= number < 1 << 48 for number in (values["step_s"], *counts)):
-            raise ValueError("step_s or a count is no whole number")
-        return DatasetInfo(**values)
+        return info_from(values)
     except DAMAGED as error:
         raise InputError(f"this does not describe a prepared dataset ({error})", file=file) from error
+
+
+def info_from(values: Mapping[str, Any]) -> DatasetInfo:
+    """Return the description of a dataset as it was read from JSON; any other values raise one of ``DAMAGED``."""
+    splits = {name: SplitInfo(**values["splits"][name]) for name in SPLITS}
+    info = DatasetInfo(**{**values, "splits": splits})
+    counts = [info.step_s, *(count for split in splits.values() for count in asdict(split).values())]
+    texts, tables = (info.time_zone, info.network_hash, info.source), (info.dropped, info.config)
+    if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts) or info.step_s == 0:
+        raise ValueError("step_s or a count is no whole number")
+    if not (all(isinstance(text, str) for text in texts) and all(isinstance(table, dict) for table in tables)):
+        raise ValueError("a name or a table of it is of another type")
+    json.dumps(values, ensure_ascii=False).encode()  # text that is none
+    return info

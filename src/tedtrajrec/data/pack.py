@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.data.dataset import SPLITS, Dataset, write_dataset
+from tedtrajrec.data.dataset import SPLITS, Dataset, DatasetInfo, info_from, write_dataset
 from tedtrajrec.data.packing.fixes import FixModel
 from tedtrajrec.data.packing.heads import HeadModel
 from tedtrajrec.data.packing.positions import DEGREE, PositionModel
@@ -111,25 +111,17 @@ def unpack_dataset(path: str | Path, folder: str | Path) -> Dataset:
         archive = zipfile.ZipFile(path)
     with only_run(folder), archive:
         with _reading(path):
-            header = json.loads(archive.read("pack.json"))
-            if (header["format"], header["version"]) != (FORMAT, VERSION):
-                raise InputError(
-                    f"this is {header['format']} version {header['version']}, expected {FORMAT} version {VERSION}",
-                    file=path,
-                    remedy="Pack the dataset again.",
-                )
-            info, shards = header["info"], header["shards"]
-            network = _read_network(archive, header["network_meta"])
-            if network.hash != info["network_hash"]:
+            info, network_meta, shards = _read_header(archive, path)
+            network = _read_network(archive, network_meta)
+            if network.hash != info.network_hash:
                 raise ValueError("the network is another one")
             codec = _Codec(network)
-            described = {name: info[name] for name in ("step_s", "time_zone", "dropped", "config", "source")}
 
         def unpacked(name: str) -> Iterator[Trips]:
             for number, size in enumerate(shards[name]):
                 with _reading(path):
                     messages = [archive.read(f"{name}/{number:05d}/{part}") for part in PARTS]
-                    trips = _trips(codec.unpack(messages, *size), codec.parts, info["step_s"])
+                    trips = _trips(codec.unpack(messages, *size), codec.parts, info.step_s)
                     _check(trips, network, path)
                 yield trips
 
@@ -137,7 +129,11 @@ def unpack_dataset(path: str | Path, folder: str | Path) -> Dataset:
             folder,
             network,
             {name: unpacked(name) for name in SPLITS},
-            **described,
+            step_s=info.step_s,
+            time_zone=info.time_zone,
+            dropped=info.dropped,
+            config=info.config,
+            source=info.source,
         )
 
 
@@ -149,6 +145,26 @@ def _member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo
     member = zipfile.ZipInfo(name)
     member.compress_type = compression
     return member
+
+
+def _read_header(
+    archive: zipfile.ZipFile, path: Path
+) -> tuple[DatasetInfo, dict[str, Any], dict[str, list[list[int]]]]:
+    """Return what ``pack.json`` says of the dataset, its network and the sizes of its shards, checked."""
+    header = json.loads(archive.read("pack.json"))
+    if (header["format"], header["version"]) != (FORMAT, VERSION):
+        raise InputError(
+            f"this is {header['format']} version {header['version']}, expected {FORMAT} version {VERSION}",
+            file=path,
+            remedy="Pack the dataset again.",
+        )
+    shards: dict[str, list[list[int]]] = {name: header["shards"][name] for name in SPLITS}
+    sizes = [size for split in shards.values() for size in split]
+    if not all(len(size) == 3 and all(type(n) is int and 0 <= n < 1 << 48 for n in size) for size in sizes):
+        raise ValueError("the sizes of shards are no whole numbers")
+    if not isinstance(header["network_meta"], dict):
+        raise TypeError("the description of the network is none")
+    return info_from(header["info"]), header["network_meta"], shards
 
 
 def _read_network(archive: zipfile.ZipFile, meta: dict[str, Any]) -> RoadNetwork:

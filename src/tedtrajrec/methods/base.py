@@ -20,7 +20,7 @@ from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file, replacing
+from tedtrajrec.files import existing_file, read_json, replacing
 from tedtrajrec.methods.shipped import network_of
 from tedtrajrec.network.roadnet import RoadNetwork
 
@@ -177,13 +177,11 @@ class Method(ABC, Generic[Settings]):
 
 def read_description(folder: str | Path) -> dict[str, Any]:
     """Return what ``config.json`` of a saved method says: method, network and config."""
-    file = existing_file(Path(folder) / "config.json", "the description of a saved method")
-    try:
-        described: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"this does not describe a saved method ({error})", file=file) from error
-    if not (isinstance(described, dict) and {"method", "network", "config"} <= described.keys()):
-        raise InputError("method, network or config is missing", file=file)
+    file = Path(folder) / "config.json"
+    described: dict[str, Any] = read_json(file, "the description of a saved method")
+    for name, kind in (("method", str), ("network", str), ("config", dict)):
+        if not (isinstance(described, dict) and isinstance(described.get(name), kind)):
+            raise InputError(f"this does not describe a saved method: {name} is missing or of another type", file=file)
     return described
 
 

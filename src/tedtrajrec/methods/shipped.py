@@ -6,12 +6,11 @@ In the repository they lie in ``models/``, in an installed package in ``tedtrajr
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import existing_file
+from tedtrajrec.files import read_json
 
 PACKAGE = Path(__file__).parents[1]
 CARD = "card.json"
@@ -51,11 +50,8 @@ def describe_models() -> list[ModelLine]:
 
 def read_card(folder: str | Path) -> dict[str, Any]:
     """Return what ``card.json`` in the folder of a model says."""
-    file = existing_file(Path(folder) / CARD, "the card of a trained model")
-    try:
-        card = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"this is not the card of a trained model ({error})", file=file) from error
+    file = Path(folder) / CARD
+    card = read_json(file, "the card of a trained model")
     if not (isinstance(card, dict) and {"name", "method", "network", "data", "training", "evaluations"} <= card.keys()):
         raise InputError("this is not the card of a trained model", file=file, remedy="Export the model again.")
     return card

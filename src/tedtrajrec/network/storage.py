@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.files import DAMAGED, check_unpacked, existing_file, replacing, replacing_folder
+from tedtrajrec.files import DAMAGED, check_unpacked, existing_file, open_array, replacing, replacing_folder
 
 FORMAT = "tedtrajrec-network"
 FORMAT_VERSION = 1
@@ -95,13 +95,13 @@ def _read_file(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[s
 
 def _read_folder(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     header = _checked(path, json.loads((path / HEADER).read_text("utf-8")))
-    # as plain arrays: compiled code knows those
-    arrays = {name: np.asarray(np.load(path / f"{name}.npy", "r", allow_pickle=False)) for name in names}
-    return header, arrays
+    return header, {name: open_array(path / f"{name}.npy") for name in names}
 
 
 def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     if header.get("format") != FORMAT or header.get("version") != FORMAT_VERSION:
         found = f"{header.get('format')} version {header.get('version')}"
         raise InputError(f"the format is {found}, expected {FORMAT} version {FORMAT_VERSION}", file=path, remedy=REMEDY)
+    if not isinstance(header["meta"], dict):
+        raise TypeError("the description of the network is none")
     return header

@@ -18,7 +18,7 @@ from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import Rule, draw_observed
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.files import replacing
+from tedtrajrec.files import read_json, replacing
 from tedtrajrec.methods.shipped import CARD, read_card
 from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.trips.table import Trips
@@ -91,8 +91,8 @@ def read_profile(folder: str | Path) -> Profile:
     file = Path(folder) / PROFILE
     if file.is_file():
         try:
-            return from_dict(Profile, json.loads(file.read_text("utf-8")))
-        except (ValueError, TypeError, ConfigError) as error:
+            return from_dict(Profile, read_json(file, "the profile of a model"))
+        except ConfigError as error:
             raise InputError(f"this is not the profile of a model ({error})", file=file) from error
     if (Path(folder) / CARD).is_file():
         card = read_card(folder)
