@@ -34,7 +34,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_formats import FORMATS, Format, make_seeds  # lies beside this file
+from fuzz_formats import FORMATS, Format  # lie beside this file
+from fuzz_seeds import make_seeds
 
 HANG_S = 20.0
 LOADED = ("data.pack", "experiments.plan", "network.build", "network.osm", "recovery.recoverer", "server.inputs")
