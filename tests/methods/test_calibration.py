@@ -93,3 +93,12 @@ def test_what_is_no_map(said, right):
         Calibration(said, right)
     with pytest.raises(ValueError, match="between 0 and 1"):
         Calibration.fit([1.2], [True])
+
+
+def test_nearly_equal_probabilities_are_kept_in_order() -> None:
+    rng = np.random.default_rng(0)
+    ones = 1 - np.arange(4) * 2.0**-53
+    for _ in range(50):
+        said = rng.choice(ones, 3000) * rng.choice([1.0, 0.1, 0.3])
+        fitted = Calibration.fit(said, rng.random(3000) < 0.9)
+        assert (np.diff(fitted.said) >= 0).all()

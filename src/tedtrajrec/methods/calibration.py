@@ -107,7 +107,8 @@ def _fit(said: Floats, was: Floats) -> tuple[Floats, Floats]:
     some, which, count = np.unique(
         np.searchsorted(bounds_of_equal_count(said, n_bins), said), return_inverse=True, return_counts=True
     )
-    x = np.bincount(which, said, len(some)) / count
+    # Means of bins of nearly equal values may be out of order by their rounding.
+    x = np.maximum.accumulate(np.bincount(which, said, len(some)) / count)
     share = (np.bincount(which, was, len(some)) + 0.5) / (count + 1)  # a bin is never quite sure
     return _padded(np.clip(x, 0, 1)), _padded(isotonic_regression(share, weights=count).x)
 
