@@ -209,14 +209,14 @@ class Trial:
             folder.mkdir(parents=True)
         before = files_of(self.inputs)
         finish(words_of(self.stage, self.inputs, self.whole), self.log)  # kernels are compiled
-        expected = self._without_log(self.whole)
+        expected = files_of(self.whole)
         shutil.rmtree(self.whole)
         self.whole.mkdir()
         started = time.monotonic()
         finish(words_of(self.stage, self.inputs, self.whole), self.log)
         seconds = time.monotonic() - started
         operations = 12
-        if self._without_log(self.whole) != expected:
+        if files_of(self.whole) != expected:
             self.row.faults.append(f"{self.stage}: two undisturbed runs differ")
         tries = 0
         while self.row.kills < kills and tries < 6 * kills + 20:
@@ -269,16 +269,13 @@ class Trial:
 
     def _compare(self, expected: dict[str, str]) -> None:
         self.row.series += 1
-        found = self._without_log(self.killed)
+        found = files_of(self.killed)
         for name in sorted(expected.keys() | found.keys()):
             if expected.get(name) != found.get(name):
                 problem = "missing" if name not in found else "left over" if name not in expected else "different"
                 self.row.faults.append(f"{self.stage}: {name} is {problem} after the rerun")
         shutil.rmtree(self.killed)
         self.killed.mkdir()
-
-    def _without_log(self, folder: Path) -> dict[str, str]:
-        return files_of(folder)
 
 
 def make_inputs(folder: Path) -> None:
@@ -295,7 +292,8 @@ def make_inputs(folder: Path) -> None:
 def table(rows: list[Row]) -> str:
     """Return the rows as a table of Markdown."""
     lines = [
-        "| fault | stage | times tried | by time / at a disk operation | reruns compared | data lost | how recovered |",
+        "| fault | stage | times tried | by time / at a disk operation | reruns compared | data lost"
+        " | how it recovered |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
