@@ -292,8 +292,10 @@ def make_inputs(folder: Path) -> None:
 def table(rows: list[Row]) -> str:
     """Return the rows as a table of Markdown."""
     lines = [
-        "| fault | stage | times tried | by time / at a disk operation | reruns compared | data lost"
-        " | how it recovered |",
+        (
+            "| fault | stage | times tried | by time / at a disk operation | reruns compared | data lost"
+            " | how it recovered |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
