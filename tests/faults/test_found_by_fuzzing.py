@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from tedtrajrec.config import load_config
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.pack import unpack_dataset
 from tedtrajrec.data.preparing.config import PrepareConfig
-from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.errors import ConfigError, InputError, TedtrajrecError
 from tedtrajrec.methods.registry import load_method, make_method
 from tedtrajrec.methods.shipped import read_card
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -173,6 +175,14 @@ def test_descriptions_of_models_that_are_none(content: str, inputs: Path, tmp_pa
             read()
 
 
+@pytest.mark.parametrize("setting", [{"step_layers": 10**9}, {"d": 1 << 40}, {"width": 1 << 40}])
+def test_models_of_impossible_size(setting: dict[str, int], inputs: Path, tmp_path: Path) -> None:
+    described = {"method": "tedtrajrec_parallel", "network": "x", "config": setting}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(TedtrajrecError, match=r"must be at most|cannot be made"):  # and no hang
+        load_method(tmp_path, RoadNetwork.load(inputs / "city.npz"))
+
+
 @pytest.mark.parametrize("number", ["9" * 30, "1" * 400, "-" + "9" * 30])
 @pytest.mark.parametrize("place", ["step_s", "clean.max_gap_s"])
 def test_numbers_in_settings_that_64_bits_do_not_hold(number: str, place: str, tmp_path: Path) -> None:
@@ -207,6 +217,20 @@ def test_names_of_columns_that_are_no_text(tmp_path: Path) -> None:
         read_trips(tmp_path / "t.parquet")
 
 
+@pytest.mark.parametrize("where", ["a column", "metadata"])
+def test_edge_tables_with_names_that_are_no_text(where: str, tmp_path: Path) -> None:
+    table = pyarrow.table({"u": [1, 2], "v": [2, 1], "geometry": ["LINESTRING (1 1, 2 2)", "LINESTRING (2 2, 1 1)"]})
+    table = table.append_column("QQQQ", [[1, 2]]).replace_schema_metadata({"QQQQ": "x"})
+    pyarrow.parquet.write_table(table.drop_columns(["QQQQ"]) if where == "metadata" else table, tmp_path / "e.parquet")
+    data = (tmp_path / "e.parquet").read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ")
+    (tmp_path / "e.parquet").write_bytes(data)
+    if where == "metadata":  # which nothing is taken from
+        assert len(RoadNetwork.from_table(tmp_path / "e.parquet")) == 2
+        return
+    with pytest.raises(InputError, match=r"e\.parquet"):
+        RoadNetwork.from_table(tmp_path / "e.parquet")
+
+
 def test_encodings_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "t.gpx").write_text('<?xml version="1.0" encoding="utf-9"?><gpx/>')
     with pytest.raises(InputError, match="the XML is broken"):
@@ -219,7 +243,9 @@ def test_huge_coordinates_in_an_edge_table(tmp_path: Path) -> None:
         RoadNetwork.from_table(tmp_path / "e.csv")
 
 
-@pytest.mark.parametrize("value", ['"\\ud800"', "1" * 40, "[]", "1e308"])
+@pytest.mark.parametrize(
+    "value", ['"\\ud800"', '1}},{"type":"Feature","properties":{"u":2,"v":"\\ud800"', "1" * 40, "[]", "1e308"]
+)
 def test_properties_of_edges_that_no_table_holds(value: str, tmp_path: Path) -> None:
     edge = (
         '{"type":"Feature","properties":{"u":1,"v":?},"geometry":{"type":"LineString","coordinates":[[1,1e999],[2,2]]}}'

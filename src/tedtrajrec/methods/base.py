@@ -143,7 +143,14 @@ class Method(ABC, Generic[Settings]):
     @classmethod
     def load(cls, folder: str | Path, network: RoadNetwork) -> Self:
         """Read what :meth:`save` wrote; see :meth:`take`."""
-        method = cls(network, from_dict(cls.Config, read_description(folder)["config"]))
+        config = from_dict(cls.Config, read_description(folder)["config"])
+        try:
+            method = cls(network, config)
+        except (RuntimeError, MemoryError) as error:  # of torch, which cannot make layers of any size
+            raise InputError(
+                f"{cls.name} cannot be made with these settings ({str(error).splitlines()[0]})",
+                file=Path(folder) / "config.json",
+            ) from error
         method.take(folder)
         return method
 

@@ -5,6 +5,7 @@ Methods that decode step by step are in :mod:`tedtrajrec.methods.stepwise`.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.road_gnn import Roads
 
 CALIBRATION = "calibration."  # how names of its arrays begin in the state
+MOST_LAYERS = 1000  # more are a mistake, or a file that means to do harm
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,9 @@ class LearnedConfig:
             raise ValueError("dropout and smoothing must be 0 to 1, ratio_weight at least 0")
         if not 0 < self.mask_floor <= 1:
             raise ValueError("mask_floor must be above 0 and at most 1")
+        for field in dataclasses.fields(self):
+            if field.name.endswith("layers") and getattr(self, field.name) > MOST_LAYERS:
+                raise ValueError(f"{field.name} must be at most {MOST_LAYERS}")
 
     def check_positive(self, *names: str) -> None:
         """Refuse settings of these names that are not above 0."""

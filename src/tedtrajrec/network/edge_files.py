@@ -126,7 +126,10 @@ def _read_geojson(path: Path) -> EdgeRows:
 def _column(name: str, values: Sequence[Any]) -> pl.Series:
     """Return JSON values as one column of one type; lists and objects become text, as in a CSV."""
     plain = [str(v) if isinstance(v, list | dict) or (isinstance(v, int) and abs(v) >> 63) else v for v in values]
-    return pl.Series(name, plain, strict=False)
+    column = pl.Series(name, plain, strict=False)
+    if column.dtype == pl.Object:  # types that no other one holds all of
+        return pl.Series(name, [None if v is None else str(v) for v in plain])
+    return column
 
 
 # ---------------------------------------------------------------------- CSV and TSV with WKT
@@ -169,14 +172,19 @@ def _from_wkt(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
 def _read_parquet(path: Path) -> EdgeRows:
     try:
         table = pyarrow.parquet.read_table(path)
+        table.validate(full=True)  # text that is not UTF-8
         described = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
+        # polars ends in a panic over metadata that is not UTF-8
+        plain = pyarrow.schema([field.remove_metadata() for field in table.schema])
+        table = pyarrow.Table.from_arrays(table.columns, schema=plain)
+        names = table.column_names
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(
             "this is not a readable Parquet file", file=path, remedy="Write or download it again."
         ) from error
     name = described.get("primary_column")
-    if name not in table.column_names:
-        name = _geometry_name(table.column_names, path)
+    if name not in names:
+        name = _geometry_name(names, path)
     about = described.get("columns", {}).get(name, {})
     if about.get("crs") is not None:  # without one, GeoParquet means OGC:CRS84
         require_lonlat(json.dumps(about["crs"]), file=path, remedy=REPROJECT)
