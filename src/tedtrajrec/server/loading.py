@@ -12,7 +12,7 @@ import numpy as np
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.feasible import Feasible
-from tedtrajrec.methods.registry import describe_method
+from tedtrajrec.methods.registry import describe_method, saved_folder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.server.network_map import NetworkMap
@@ -106,8 +106,16 @@ def load_served(settings: ServerSettings) -> Served:
 
 
 def _load_first(settings: ServerSettings) -> ServedMethod:
+    found = None if settings.model is None else _stamp(settings.model)
+
     def load(decode: Decode) -> Recoverer:
         if settings.model is not None:
+            if _stamp(settings.model) != found:
+                raise InputError(
+                    "the model is another one than when the service started",
+                    file=settings.model,
+                    remedy="Start the service again to use it.",
+                )
             return Recoverer.load(settings.model, network=settings.network, device=settings.device, decode=decode)
         if settings.network is None:
             raise InputError("there is neither a model nor a network")
@@ -125,6 +133,13 @@ def _load_first(settings: ServerSettings) -> ServedMethod:
     served = ServedMethod(method.name, description, load, settings.decode)
     served._loaded[settings.decode] = recoverer  # noqa: SLF001  (made here)
     return served
+
+
+def _stamp(model: str) -> list[tuple[int, ...] | None]:
+    """Return what tells the files of a model from others that take their place."""
+    files = [saved_folder(model) / name for name in ("config.json", "model.safetensors")]
+    stats = [file.stat() if file.is_file() else None for file in files]
+    return [None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def _made_up_trip(network: RoadNetwork, segments: int = 8) -> Trips:

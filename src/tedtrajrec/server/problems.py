@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +13,9 @@ from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails, to_json
 from starlette.exceptions import HTTPException
 
-from tedtrajrec.errors import InputError, TedtrajrecError
+from tedtrajrec.errors import InputError, OutputError, TedtrajrecError
+
+logger = logging.getLogger("tedtrajrec.server")
 
 MEDIA_TYPE = "application/problem+json"
 MOST_LISTED = 20  # faults of one request in its answer
@@ -93,6 +96,9 @@ class ProblemError(Exception):
     @classmethod
     def from_error(cls, error: TedtrajrecError, field: str | None = None) -> ProblemError:
         """Return a user's error; the names of our own temporary files are left out."""
+        if isinstance(error, OutputError):  # no user's: the disk of the service is full, say
+            logger.error("%s", error)
+            return internal()
         if isinstance(error, InputError):
             detail = _sentence(error.problem)
             if error.remedy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,9 +11,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic_core import to_json
 
 from tedtrajrec import __version__
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import InputError, TedtrajrecError
 from tedtrajrec.maps.trips_json import fixes_json
 from tedtrajrec.network.bbox import BBox, parse_bbox
+from tedtrajrec.recovery.recoverer import Recoverer
 from tedtrajrec.server import metrics
 from tedtrajrec.server.answers import (
     choose_type,
@@ -25,7 +27,7 @@ from tedtrajrec.server.batching import Result
 from tedtrajrec.server.inputs import CSV, GEOJSON, JSON, Upload, parse
 from tedtrajrec.server.loading import Decode, Served, ServedMethod
 from tedtrajrec.server.openapi import answers, takes_trips
-from tedtrajrec.server.problems import ProblemError
+from tedtrajrec.server.problems import ProblemError, unavailable
 from tedtrajrec.server.schemas import (
     ExamplesAnswer,
     Health,
@@ -40,6 +42,8 @@ from tedtrajrec.server.schemas import (
 )
 from tedtrajrec.server.service import Service
 from tedtrajrec.server.work import Matching, Recovery
+
+logger = logging.getLogger("tedtrajrec.server")
 
 DECODINGS: tuple[Decode, ...] = ("feasible", "greedy")
 
@@ -84,8 +88,7 @@ async def recover(request: Request, options: Annotated[Options, Query()], servic
     upload = await _read(request, service, RecoverRequest, options)
     method = _method(served, upload.options.method)
     decode = upload.options.decode
-    ready = method.loaded(decode)
-    recoverer = await asyncio.to_thread(method.recoverer, decode) if ready is None else ready
+    recoverer = method.loaded(decode) or await _loaded(method, decode)
     step_s = upload.options.step_s or recoverer.step_s
     alternatives = upload.options.alternatives
     service.check_steps(upload.trips, step_s, 1 + alternatives)
@@ -224,6 +227,16 @@ async def health(service: Open) -> Response:
 async def show_metrics(service: Checked) -> Response:
     """Return counts and times for Prometheus; of all workers together."""
     return Response(await asyncio.to_thread(service.metrics.text), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+async def _loaded(method: ServedMethod, decode: Decode | None) -> Recoverer:
+    """Return what recovers trips in a way that is loaded when first asked for."""
+    try:
+        return await asyncio.to_thread(method.recoverer, decode)
+    except TedtrajrecError as error:  # by now the files may be gone
+        logger.exception("%s cannot be loaded", method.name)
+        detail = "What decodes in this way cannot be loaded; the log of the service says why."
+        raise unavailable(detail, retry_s=60) from error
 
 
 async def _read(request: Request, service: Service, model: type[Reading], options: Options) -> Upload:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.errors import ConfigError, InputError, TedtrajrecError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.recovery.recovered import NO_TIME, RecoveredTrips, Rejects, no_trips
 from tedtrajrec.trips.match import Matched, Matcher
 from tedtrajrec.trips.table import Trips, as_text, concat_trips
@@ -122,14 +122,9 @@ def _in_halves(trips: Trips, work: Callable[[Trips], Result]) -> Iterator[Result
             yield from _in_halves(trips.select(np.arange(middle)), work)
             yield from _in_halves(trips.select(np.arange(middle, len(trips))), work)
             return
-        if not isinstance(error, TedtrajrecError):
+        reason = error.problem if isinstance(error, InputError) else "a fault of the service; its log says more"
+        if not isinstance(error, InputError):
             logger.exception("A trip failed")
-        yield Rejects(trips.traj_id, np.array([NO_TIME]), as_text([_reason(error)]))
+        yield Rejects(trips.traj_id, np.array([NO_TIME]), as_text([reason]))
     else:
         yield result
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, InputError):
-        return error.problem
-    return str(error) if isinstance(error, TedtrajrecError) else "a fault of the service; its log says more"
