@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Before numpy and torch are loaded, and for the processes that tests start: the tensors of the tests are small, and
+# threads that wait for each other take several times the processor time of one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from hypothesis import settings
