@@ -16,10 +16,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -29,6 +25,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from serving import bodies_of, serving  # lies beside this file
 from tedtrajrec.data.sampling import thin_trips
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.recovery.recoverer import Recoverer
@@ -37,16 +34,6 @@ from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
 
 MOST_TRIPS = 256
-
-
-def bodies_of(trips: Trips) -> list[bytes]:
-    """Return one request for each trip."""
-    bodies = []
-    for i in range(len(trips)):
-        rows = range(trips.offsets[i], trips.offsets[i + 1])
-        points = [{"lon": trips.lon[k], "lat": trips.lat[k], "timestamp": int(trips.time[k])} for k in rows]
-        bodies.append(json.dumps({"trips": [{"traj_id": str(trips.traj_id[i]), "points": points}]}).encode())
-    return bodies
 
 
 def own_ms(recoverer: Recoverer, trips: Trips, repeats: int) -> list[float]:
@@ -92,23 +79,6 @@ def ask(url: str, bodies: list[bytes], clients: int, requests: int) -> tuple[lis
     return asyncio.run(_ask(url, bodies, clients, requests))
 
 
-def serve(source: list[str], workers: int) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the service and wait until it is ready."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    line = [sys.executable, "-m", "tedtrajrec", "serve", *source, "--port", str(port), "--workers", str(workers)]
-    process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    while process.poll() is None:
-        try:
-            if httpx.get(f"{url}/healthz").status_code == 200:
-                return process, url
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise SystemExit("the service did not start")
-
-
 def main() -> None:
     """Print a row of JSON for each number of clients."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -136,39 +106,37 @@ def main() -> None:
     own = np.array(own_ms(recoverer, trips, min(arguments.requests, 200)))
     print(f"own: p50 {np.median(own):.1f} ms, p95 {np.quantile(own, 0.95):.1f} ms, {os.cpu_count()} cores")
     del recoverer
-    process, url = serve(source, arguments.workers)
     rows: list[dict[str, Any]] = []
-    try:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(ask, url, bodies, 8, 64).result()
-            asked = [(clients, arguments.requests) for clients in arguments.clients]
-            asked += [(32, arguments.errors)] if arguments.errors else []
-            for clients, requests in asked:
-                times, errors, seconds = pool.submit(ask, url, bodies, clients, requests).result()
-                p50, p95, p99 = np.quantile(times, [0.5, 0.95, 0.99])
-                rows.append(
-                    {
-                        "what": "service",
-                        "model": arguments.model or "route_hmm",
-                        "clients": clients,
-                        "requests": requests,
-                        "errors": errors,
-                        "p50_ms": round(float(p50), 2),
-                        "p95_ms": round(float(p95), 2),
-                        "p99_ms": round(float(p99), 2),
-                        "own_ms": round(float(np.median(own)), 2),
-                        "ratio": round(float(p50 / np.median(own)), 3),
-                        "trips_per_s": round(requests / seconds, 1),
-                        "own_trips_per_s": round(1e3 / float(own.mean()), 1),
-                        "fixes_per_trip": round(trips.n_fixes / len(trips), 2),
-                        "workers": arguments.workers,
-                    }
-                    | machine()
-                )
-                print(json.dumps(rows[-1]), flush=True)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+    with (
+        serving(source, arguments.workers) as (_, url),
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+    ):
+        pool.submit(ask, url, bodies, 8, 64).result()
+        asked = [(clients, arguments.requests) for clients in arguments.clients]
+        asked += [(32, arguments.errors)] if arguments.errors else []
+        for clients, requests in asked:
+            times, errors, seconds = pool.submit(ask, url, bodies, clients, requests).result()
+            p50, p95, p99 = np.quantile(times, [0.5, 0.95, 0.99])
+            rows.append(
+                {
+                    "what": "service",
+                    "model": arguments.model or "route_hmm",
+                    "clients": clients,
+                    "requests": requests,
+                    "errors": errors,
+                    "p50_ms": round(float(p50), 2),
+                    "p95_ms": round(float(p95), 2),
+                    "p99_ms": round(float(p99), 2),
+                    "own_ms": round(float(np.median(own)), 2),
+                    "ratio": round(float(p50 / np.median(own)), 3),
+                    "trips_per_s": round(requests / seconds, 1),
+                    "own_trips_per_s": round(1e3 / float(own.mean()), 1),
+                    "fixes_per_trip": round(trips.n_fixes / len(trips), 2),
+                    "workers": arguments.workers,
+                }
+                | machine()
+            )
+            print(json.dumps(rows[-1]), flush=True)
     if arguments.output is not None:
         with arguments.output.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)

@@ -196,7 +196,7 @@ def fuzz(inputs: int, seed: int, names: list[str], processes: int, output: Path,
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # one input is small; threads only cost time
     state = output / "fuzz.json"
     stored = json.loads(state.read_text()) if state.exists() else {}
-    counts = {name: Count(**stored.get(name, {})) for name in {**dict.fromkeys(stored), **dict.fromkeys(names)}}
+    counts = {name: Count(**stored.get(name, {})) for name in FORMATS if name in stored or name in names}
     for module in LOADED:  # once, for all processes
         importlib.import_module(f"tedtrajrec.{module}")
     with tempfile.TemporaryDirectory(prefix="tedtrajrec-seeds-") as place:
