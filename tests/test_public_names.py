@@ -27,3 +27,9 @@ def test_importing_the_package_and_the_core_loads_no_geo_library_and_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_recovering_with_the_map_alone_loads_no_library_of_graph_networks():
+    code = "import sys, tedtrajrec.recovery.recoverer as _; print({'torch', 'torch_geometric'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{'torch'}"

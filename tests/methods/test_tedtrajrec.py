@@ -18,7 +18,7 @@ from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.decoder import Encoded, Fed
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
 from tests.conftest import make_grid

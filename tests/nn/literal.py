@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.nn.constraint import Constraint
 from tedtrajrec.nn.decoder import Encoded, Fed, GruCore, StepDecoder, TedFormerCore
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.tedformer import TedFormerLayer
 from tedtrajrec.nn.time_attention import TimeAttention
 

@@ -14,7 +14,7 @@ from tedtrajrec.nn.best_paths import by_kernel
 from tedtrajrec.nn.chain import Chain, log_partition, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.parallel_decoder import CandidateScorer, Moves, TransitionScorer
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
 from tests.nn.test_chain import made_chain, some_truth
 

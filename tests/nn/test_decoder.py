@@ -12,7 +12,7 @@ from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Core, Encoded, Fed, GruCore, StepDecoder, TedFormerCore, step_times
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import segment_loss
 from tedtrajrec.nn.waves import Waves
 from tests.nn import literal

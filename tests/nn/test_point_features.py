@@ -13,7 +13,7 @@ from tedtrajrec.data.batch import FixCandidates
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.point_features import Nearby, pad_candidates, point_features
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tests.nn import literal
 
 S, D, ETA, GAMMA = 12, 4, 400.0, 30.0

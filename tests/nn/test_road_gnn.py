@@ -9,7 +9,8 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.road_gnn import RoadGnn, Roads, neighbours
+from tedtrajrec.nn.road_gnn import RoadGnn, neighbours
+from tedtrajrec.nn.roads import Roads
 from tests.conftest import make_grid
 from tests.nn import literal
 

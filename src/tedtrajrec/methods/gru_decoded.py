@@ -21,7 +21,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.cells import Cells, cells_over
 from tedtrajrec.nn.decoder import Encoded
 from tedtrajrec.nn.gru_decoder import GruDecoder, HourStart, road_facts
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.cells import STEPS
 from tedtrajrec.nn.node2vec import node2vec
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import last_real
 
 REACH_M = 100.0  # an edge of this length weighs 1/e

@@ -42,7 +42,8 @@ from tedtrajrec.methods.pretraining import drawn_spans, guess_loss, pretrain
 from tedtrajrec.methods.road_tokens import MINUTES, WEEKDAYS, DatedInputs, dated, minutes, road_tokens
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.bidirectional import BiGru
-from tedtrajrec.nn.road_gnn import Roads, neighbours
+from tedtrajrec.nn.road_gnn import neighbours
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import start_recurrent
 from tedtrajrec.nn.tedformer import masked_mean
 from tedtrajrec.nn.transformer import Transformer

@@ -24,7 +24,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.point_features import Nearby, pad_candidates
 from tedtrajrec.nn.recorded import Recorded
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 
 CALIBRATION = "calibration."  # how names of its arrays begin in the state
 MOST_LAYERS = 1000  # more are a mistake, or a file that means to do harm

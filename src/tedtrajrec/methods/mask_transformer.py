@@ -43,7 +43,7 @@ from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.fourier import FourierFeatures
 from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.nn.road_condition import RoadCondition
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import chunk_rows, segment_loss
 from tedtrajrec.nn.tedformer import positions
 from tedtrajrec.nn.transformer import Transformer

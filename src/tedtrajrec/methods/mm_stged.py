@@ -40,7 +40,7 @@ from tedtrajrec.nn.gru_decoder import FACTS, GruDecoder
 from tedtrajrec.nn.node2vec import node2vec
 from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_condition import RoadCondition
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import start_recurrent
 from tedtrajrec.nn.tedformer import masked_mean
 from tedtrajrec.nn.trajectory_graph import TrajectoryGraph

@@ -24,7 +24,7 @@ from torch import nn
 from tedtrajrec.methods.gru_decoded import FixStates, GruDecodedConfig, GruDecodedMethod
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import last_real, start_recurrent
 
 

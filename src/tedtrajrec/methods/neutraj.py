@@ -32,7 +32,7 @@ from tedtrajrec.methods.gru_decoded import FixStates, GruDecodedConfig, GruDecod
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.cells import STEPS, Cells
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import last_real
 
 MOST_CELLS = 1 << 17  # 134 MB of memory a layer at a width of 256

@@ -33,7 +33,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.gps_former import GpsFormerLayer, followers, graphs_around
 from tedtrajrec.nn.grid_gnn import GridGnn
 from tedtrajrec.nn.point_features import point_features
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.tedformer import masked_mean, positions
 
 

@@ -16,7 +16,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.methods.more_inputs import PLAIN, MoreInputs
 from tedtrajrec.nn.point_features import point_features
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 
 MINUTES, WEEKDAYS = 1440, 7
 

@@ -37,7 +37,7 @@ from tedtrajrec.methods.pretraining import drawn_spans, guess_loss, pretrain
 from tedtrajrec.methods.road_tokens import MINUTES, WEEKDAYS, DatedInputs, dated, minutes, road_tokens
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.gru_decoder import FACTS
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.tedformer import positions
 from tedtrajrec.nn.time_attention import padding_bias
 from tedtrajrec.nn.tpe_gat import TpeGat, turn_shares

@@ -16,7 +16,7 @@ from tedtrajrec.methods.learned import BatchTensors, DecodingMethod, I, Inputs, 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.constraint import Constraint, Mask, constrain
 from tedtrajrec.nn.decoder import Decoded, Encoded, Fed, Ready, StepDecoder
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import Chosen, chosen_loss, segment_loss
 from tedtrajrec.nn.shortlist import Shortlist
 

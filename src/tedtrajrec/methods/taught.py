@@ -14,6 +14,8 @@ from tedtrajrec.methods.past.pairs import Pairs, no_pairs, pairs_state
 from tedtrajrec.methods.past.passing import no_passing, passing_state, restored_passing
 from tedtrajrec.network.roadnet import RoadNetwork
 
+PAST = "past."  # how names of what past trips taught begin in the state of a method
+
 
 def no_past(network: RoadNetwork) -> Past:
     """Return what is known of a city where no trip has been seen: its map, driven at the speeds this says."""

@@ -33,7 +33,8 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.decoder import Encoded, StepDecoder, TedFormerCore
 from tedtrajrec.nn.point_features import point_features
-from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
+from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import Chosen
 from tedtrajrec.nn.tedformer import TedFormerEncoder, masked_mean, positions
 from tedtrajrec.nn.time_attention import Activation, Kind

@@ -38,19 +38,19 @@ from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
-from tedtrajrec.methods.taught import no_past, past_state, restored_past
+from tedtrajrec.methods.taught import PAST, no_past, past_state, restored_past
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, Moves, StepStates, TransitionScorer, rows
 from tedtrajrec.nn.point_features import point_features
-from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn, Roads
+from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
 
-PAST = "past."  # how names of what past trips taught begin in the state
 TABLE = "road_gnn.table"  # the only weights that depend on the network
 CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
 BY_STEPS = 0.5  # how much it goes by the probabilities of steps, and not by that of the trip as a whole

@@ -35,7 +35,7 @@ from tedtrajrec.methods.learned import Losses
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.fourier import FourierFeatures
 from tedtrajrec.nn.parallel_decoder import rows
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import last_real
 from tedtrajrec.nn.time_attention import padding_bias
 from tedtrajrec.nn.transformer import TransformerLayer

@@ -25,7 +25,7 @@ from torch.nn import functional
 from tedtrajrec.methods.gru_decoded import FixStates, GruDecodedConfig, GruDecodedMethod
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import padding_bias
 
 FEATURES = 6  # of a fix

@@ -38,7 +38,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.cells import STEPS
 from tedtrajrec.nn.masked_norm import MaskedNorm
 from tedtrajrec.nn.node2vec import node2vec
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.tedformer import masked_mean
 
 TREE = "tree."  # how names in the state begin

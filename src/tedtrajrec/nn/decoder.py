@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, Mask
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import Chosen, chunk_rows
 from tedtrajrec.nn.shortlist import Shortlist
 from tedtrajrec.nn.tedformer import TedFormerLayer, each

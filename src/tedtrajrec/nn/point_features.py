@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tedtrajrec.data.batch import FixCandidates
-from tedtrajrec.nn.road_gnn import Roads
+from tedtrajrec.nn.roads import Roads
 
 
 class Nearby(NamedTuple):

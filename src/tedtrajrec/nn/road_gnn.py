@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,36 +27,13 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.kernels import kernels_for
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.touched import LARGE, Part, PartFinder
 
 Gnn = Literal["gatv2", "gat", "gcn", "sage", "gin", "none"]
 Rhythm = Literal["dynamic", "shared", "none"]
 
-ANGLE_PER_MINUTE = 2 * math.pi / 1440
 CHUNK = 16_384  # segments that a layer is made for at a time, of a large network in use
-
-
-class Roads(NamedTuple):
-    """All segments of a network, ready to be asked for any time."""
-
-    static: Tensor  # [S, d], S_hat
-    omega: Tensor | None  # [S, d] frequencies of each segment, [d] the same for all, or none
-    phase: Tensor | None  # [d]
-    more: Tensor | None = None  # what a method keeps of the map beside its segments
-
-    def at(self, segment: Tensor, minute: Tensor) -> Tensor:
-        """Return X(e, t) [..., d] of segments [...] at local minutes of the day [...]."""
-        kernels = kernels_for("roads_cuda", self.static)
-        if kernels is not None and self.omega is not None and self.omega.ndim == 2:
-            x: Tensor = kernels.at(*self[:3], segment, (minute * ANGLE_PER_MINUTE).float())
-            return x
-        static = functional.embedding(segment, self.static)
-        if self.omega is None or self.phase is None:
-            return static
-        omega = self.omega if self.omega.ndim == 1 else functional.embedding(segment, self.omega)
-        angle = torch.addcmul(self.phase, (minute * ANGLE_PER_MINUTE).to(static.dtype)[..., None], omega)
-        return static + torch.cat([angle[..., :1], torch.sin(angle[..., 1:])], dim=-1)
 
 
 class RoadGnn(nn.Module):

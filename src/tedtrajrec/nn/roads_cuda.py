@@ -1,6 +1,6 @@
 """X(e, t) on CUDA: looked up, turned and added in one pass over the answer.
 
-The formula is that of :class:`~tedtrajrec.nn.road_gnn.Roads`.
+The formula is that of :class:`~tedtrajrec.nn.roads.Roads`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.pairs import Pairs
 from tedtrajrec.methods.past.passing import Passing, passing_state, restored_passing
 from tedtrajrec.methods.registry import method_class
-from tedtrajrec.methods.taught import no_past, past_state, restored_past
-from tedtrajrec.methods.tedtrajrec_parallel import PAST
+from tedtrajrec.methods.taught import PAST, no_past, past_state, restored_past
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 

@@ -13,7 +13,6 @@ from tedtrajrec.methods.feasible import Feasible
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import METHODS, load_method, make_method, method_class, saved_folder
 from tedtrajrec.methods.shipped import network_of
-from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
@@ -74,7 +73,7 @@ class Recoverer:
         self.step_s, self.time_zone, self.profile = _checked_step(step_s), time_zone, profile
         self.notes = [*notes, *([method.note] if method.note else [])]
         if decode == "greedy":
-            if isinstance(method, TedTrajRecParallel):
+            if hasattr(method.config, "decode"):  # a method that decodes in several ways by itself
                 method.config = dataclasses.replace(method.config, decode="greedy")
             self.notes.append("Decoded greedily: consecutive steps may not be connected by any way.")
         elif not method.drivable:
