@@ -169,15 +169,34 @@ def test_batches_are_the_same_for_any_order_of_trips(tiny_city: RoadNetwork) -> 
     assert sorted(itertools.chain(*named[0])) == sorted(trips.traj_id.tolist())
 
 
-def test_batches_of_long_pieces_are_small() -> None:
+@pytest.mark.parametrize(
+    ("steps", "fixes", "expected"),
+    [(4000, 2, [3] * 10), (4000, 4000, [1] * 30), (100, 100, [3] * 10), (100, 10, [30])],
+    ids=["long", "long and dense", "dense", "as usual"],
+)
+def test_batches_of_long_or_dense_pieces_are_small(steps: int, fixes: int, expected: list[int]) -> None:
     count = 30
-    steps = np.full(count, 4000)
+    seen = np.linspace(0, steps - 1, fixes).astype(np.int64)
     pieces = Pieces(
         trip=np.arange(count),
         stretch=np.arange(count),
-        offsets=np.arange(count + 1) * 2,
-        fix=np.arange(2 * count),
-        step=np.column_stack([np.zeros(count, np.int64), steps - 1]).ravel(),
+        offsets=np.arange(count + 1) * fixes,
+        fix=np.arange(fixes * count),
+        step=np.tile(seen, count),
     )
-    trips = fixes_at(*[[0, 59_985]] * count)
-    assert [len(which) for which in canonical_batches(trips, pieces)] == [10, 10, 10]
+    trips = fixes_at(*[(15 * seen).tolist()] * count)
+    assert [len(which) for which in canonical_batches(trips, pieces)] == expected
+
+
+def test_batches_are_padded_to_the_most_fixes_of_any_piece() -> None:
+    """Pieces are in the order of their steps: the most fixes may be those of an earlier one."""
+    fixes = [np.arange(99), *[np.array([0, 99])] * 5]
+    pieces = Pieces(
+        trip=np.arange(6),
+        stretch=np.arange(6),
+        offsets=np.concatenate([[0], np.cumsum([len(some) for some in fixes])]),
+        fix=np.arange(sum(len(some) for some in fixes)),
+        step=np.concatenate(fixes),
+    )
+    trips = fixes_at(*[(15 * some).tolist() for some in fixes])
+    assert [len(which) for which in canonical_batches(trips, pieces)] == [3, 3]

@@ -27,7 +27,7 @@ MOST_GAP_S = 1800
 MOST_AWAY_M = 1000.0
 MOST_STEPS = 4000  # of a piece
 BATCH_TRIPS = 64
-BATCH_STEPS = 40_000  # with padding
+BATCH_PAIRS = 30_000  # of a step and a fix, with padding: attention has a vector for each, gigabytes of dense trips
 
 
 class Reason(IntEnum):
@@ -182,13 +182,13 @@ def canonical_batches(trips: Trips, pieces: Pieces) -> list[Ints]:
     """
     first = pieces.fix[pieces.offsets[:-1]]
     order = np.lexsort([trips.lat[first], trips.lon[first], trips.time[first], pieces.lengths, pieces.steps])
-    steps = pieces.steps[order]
+    steps, fixes = pieces.steps[order], pieces.lengths[order]
     batches = []
     at = 0
     while at < len(order):
-        size = min(BATCH_TRIPS, len(order) - at)
-        while size > 1 and size * steps[at + size - 1] > BATCH_STEPS:
-            size -= 1
+        some = slice(at, at + BATCH_TRIPS)
+        pairs = steps[some] * np.maximum.accumulate(fixes[some])  # of each piece, padded like the longest so far
+        size = max(1, int((pairs * np.arange(1, len(pairs) + 1) <= BATCH_PAIRS).sum()))
         batches.append(order[at : at + size])
         at += size
     return batches
