@@ -37,11 +37,12 @@ def test_make_demo(tmp_path):
 
 @pytest.fixture(scope="module")
 def own_city(data_dir, tmp_path_factory):
-    """Return a folder with what a user brings along: an extract and a CSV of fixes."""
+    """Return a folder with what a user brings along: an extract and a CSV of fixes, here of a few short trips."""
     folder = tmp_path_factory.mktemp("city")
     (folder / "city.osm.pbf").symlink_to(data_dir / "porto" / "porto.osm.pbf")
-    fixes = read_trips(data_dir / "porto" / "trips.csv.gz").select(np.arange(60))
-    write_trips(fixes, folder / "fixes.csv")
+    trips = read_trips(data_dir / "porto" / "trips.csv.gz")
+    short = np.flatnonzero((trips.lengths > 10) & (trips.lengths <= 40))[:40]
+    write_trips(trips.select(short), folder / "fixes.csv")
     return folder
 
 
