@@ -73,7 +73,7 @@ def _dataset(data: bytes, folder: Path) -> None:
     place = _unfolded(data, folder)
     dataset = Dataset(place)
     for name in ("train", "valid", "test"):
-        list(dataset.split(name).shards())  # type: ignore[arg-type]
+        list(dataset.split(name).shards())
 
 
 def _plan(data: bytes, folder: Path) -> None:

@@ -72,7 +72,7 @@ def bill_of_materials() -> dict[str, Any]:
     for name in sorted(wanted & found.keys()):
         package = found[name]
         version, reference = package.version.partition("+")[0], reference_of(package)
-        licence = package.metadata.get("License-Expression") or _classified(package)
+        licence = _stated(package, "License-Expression") or _classified(package)
         component = {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
         components.append({**component, "licenses": [{"license": {"name": licence}}]})
         needs = {plain(re.split(r"[ ;<>=!~\[(]", text)[0]) for text in package.requires or () if "extra ==" not in text}
@@ -96,8 +96,11 @@ def bill_of_materials() -> dict[str, Any]:
 def _classified(package: importlib.metadata.Distribution) -> str:
     classifiers = package.metadata.get_all("Classifier") or []
     licences = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")]
-    stated = (package.metadata.get("License") or "").split("\n")[0].strip()
-    return ", ".join(licences) or stated[:80] or "not stated"
+    return ", ".join(licences) or _stated(package, "License").split("\n")[0].strip()[:80] or "not stated"
+
+
+def _stated(package: importlib.metadata.Distribution, field: str) -> str:
+    return str((package.metadata.get_all(field) or [""])[0])
 
 
 def main() -> None:
