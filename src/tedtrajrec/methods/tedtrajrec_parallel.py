@@ -10,7 +10,7 @@ trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
+from tedtrajrec.methods.chain_options import CHOICES, Options, ends_of, options_of
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
@@ -52,22 +53,10 @@ from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
 
 TABLE = "road_gnn.table"  # the only weights that depend on the network
-CHOICES = 12  # candidates of a step that take part in the search for a trip that can be driven
-BY_STEPS = 0.5  # how much it goes by the probabilities of steps, and not by that of the trip as a whole
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
-"""How a trip is read from the chain: the likeliest one that can be driven, by the mean of log p(trip) and the sum of
-log p(step); the likeliest trip; the likeliest candidate of each step; or that of the best score of its own."""
-
-
-class Options(NamedTuple):
-    """The K most probable candidates of each step; see :meth:`Driver.drive`."""
-
-    segment: Tensor  # [B, n, K]
-    ratio: Tensor  # [B, n, K]
-    log_prob: Tensor  # [B, n, K]
-    score: Tensor  # [B, n, CHOICES]
-    move: Tensor  # [B, n, CHOICES, CHOICES]
+"""How a trip is read from the chain: the best one that can be driven (:mod:`~tedtrajrec.methods.chain_options`); the
+likeliest one; the likeliest candidate of each step; or that of the best score of its own."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +82,13 @@ class ParallelConfig(LearnedConfig):
     table: bool = True  # a learned vector for each segment
     unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
     decode: Decoding = "drivable"
-    margin: float = 2.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
+    margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
+    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat
+    bridged: bool = True  # where the map is whole, gaps that hold a break are driven along other roads
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "width", "gamma_m", "hidden", "most", "remembered", "margin"):
+        for name in ("heads", "width", "gamma_m", "hidden", "most", "remembered", "margin", "error_m"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
         self.check_heads(self.heads)
@@ -116,12 +107,14 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     attributes: Tensor
     cost: Tensor
+    ends: Tensor
 
     def __init__(self, network: RoadNetwork, config: ParallelConfig | None = None) -> None:
         super().__init__(network, config)
         c = self.config
         self.road_gnn = RoadGnn(network, c.d, layers=c.road_layers, heads=c.heads, gnn=c.gnn, rhythm=c.rhythm)
         self.register_buffer("attributes", attributes_of(network), persistent=False)
+        self.register_buffer("ends", ends_of(network), persistent=False)
         self.from_attributes = nn.Linear(self.attributes.shape[1], c.d)
         self.point = nn.Linear(c.d + 3, c.d)
         kinds: dict[str, Any] = {"kind": c.attention, "activation": c.activation, "dropout": c.dropout}
@@ -152,12 +145,13 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
         # Links are no roads of the map: a move over one is a break, though a likely one. Where the map lacks nothing,
         # any candidate, however unlikely, is better than a break.
-        self._choices = self.config.most if self._whole else CHOICES
+        whole = self._whole and self.config.bridged
+        self._choices = self.config.most if whole else CHOICES
         self._driver = Driver(
             self.network,
-            margins=(self.config.margin, np.inf) if self._whole else (self.config.margin,),
+            margins=(self.config.margin, np.inf) if whole else (self.config.margin,),
             near=None if len(past.links.source) else self._builder.near,
-            whole=self._whole,
+            whole=whole,
         )
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
@@ -289,23 +283,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def options(self, inputs: ParallelInputs) -> Options:
         """Return the most probable candidates of each step, and what the search for a trip is to make greatest."""
         chain, ratio = self.scores(inputs, self._kept_roads())
-        share = marginals(chain)
-        c = share.shape[-1]
-        chance, place = share.topk(min(self._choices, c), dim=-1)
-        chance = chance.clamp(1e-9, 1).log()
-        exists = rows(inputs.list_exists, inputs.slot).gather(-1, place)
-        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place).masked_fill(~exists, -1)
-        few = place[..., :CHOICES]
-        cell = (chain.which[..., None, None] * c + few[:, :-1, :, None]) * c + few[:, 1:, None, :]
-        move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
-        score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * chance[..., :CHOICES]
-        return Options(
-            segment,
-            ratio.gather(-1, place).float(),
-            chance,
-            score,
-            functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
-        )
+        segment = rows(inputs.list_segment.masked_fill(~inputs.list_exists, -1), inputs.slot)
+        return options_of(chain, segment, ratio, self.ends, self._choices, self.config.error_m)
 
     @property
     def drivable(self) -> bool:

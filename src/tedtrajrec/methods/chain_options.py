@@ -1,0 +1,84 @@
+"""What a chain says of each step, made ready for the search for a trip that can be driven.
+
+A trip is good for three reasons: it is likely as a whole, each of its steps is likely by itself, and where it is wrong
+it is not far off. So the score of a choice s of step i is
+
+    (1 - a) unary_i(s) + a log p_i(s) - error_i(s) / error_m,       that of a move  (1 - a) pair(s, s')
+
+with the root mean square error_i(s)^2 = sum over s' of p_i(s') |x_i(s) - x_i(s')|^2, the places x on straight segments.
+Without the last term, steps stay on long segments, which hold more probability each than the short ones behind them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.chain import Chain, marginals
+
+CHOICES = 12  # candidates of a step that take part in the search
+BY_STEPS = 0.5  # a above: how much it goes by the probabilities of steps, and not by that of the trip as a whole
+LEAST = 1e-9  # probability
+
+
+class Options(NamedTuple):
+    """The K most probable candidates of each step; see :meth:`Driver.drive`."""
+
+    segment: Tensor  # [B, n, K]
+    ratio: Tensor  # [B, n, K]
+    log_prob: Tensor  # [B, n, K]
+    score: Tensor  # [B, n, CHOICES]
+    move: Tensor  # [B, n, CHOICES, CHOICES]
+
+
+def options_of(chain: Chain, segment: Tensor, ratio: Tensor, ends: Tensor, choices: int, error_m: float) -> Options:
+    """Return the most probable candidates of each step, and what the search for a trip is to make greatest.
+
+    Parameters
+    ----------
+    chain
+        Of a batch.
+    segment, ratio
+        The candidates of each step, -1 where there is none, and where on them it would be [B, n, C].
+    ends
+        Of all segments (:func:`ends_of`).
+    choices
+        K, at most.
+    error_m
+        An expected error of so many metres takes 1 off the score.
+    """
+    share = marginals(chain)
+    c = share.shape[-1]
+    log_prob, place = share.topk(min(choices, c), dim=-1)
+    log_prob = log_prob.clamp(LEAST, 1).log()
+    few = place[..., :CHOICES]
+    cell = (chain.which[..., None, None] * c + few[:, :-1, :, None]) * c + few[:, 1:, None, :]
+    move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
+    start, end = ends[segment.clamp_min(0)].unbind(-2)
+    error = expected_error(torch.lerp(start, end, ratio.float()[..., None]), share.float())
+    score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * log_prob[..., :CHOICES]
+    return Options(
+        segment.gather(-1, place),
+        ratio.gather(-1, place).float(),
+        log_prob,
+        score - error.gather(-1, few) / error_m,
+        functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
+    )
+
+
+def expected_error(place: Tensor, share: Tensor) -> Tensor:
+    """Return the root mean square distance of each place [..., C, 2] from all, with these probabilities [..., C]."""
+    off = place - (place * share[..., None]).sum(-2, keepdim=True)
+    square = off.square().sum(-1)
+    return (square + (square * share).sum(-1, keepdim=True)).sqrt()
+
+
+def ends_of(network: RoadNetwork) -> Tensor:
+    """Return where segments start and end, in metres [S, 2, 2]."""
+    xy = np.stack(network.plane.to_xy(network.node_lon, network.node_lat), axis=1).astype(np.float32)
+    return torch.from_numpy(np.stack([xy[network.seg_from], xy[network.seg_to]], axis=1))

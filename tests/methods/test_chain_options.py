@@ -1,0 +1,63 @@
+import numpy as np
+import torch
+
+from tedtrajrec.methods.chain_options import BY_STEPS, ends_of, expected_error, options_of
+from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.network.synthetic import synthetic_city
+from tedtrajrec.nn.chain import Chain, marginals
+
+
+def test_expected_error_is_the_root_mean_square_distance():
+    rng = np.random.default_rng(0)
+    place, share = rng.normal(size=(3, 4, 5, 2)), rng.dirichlet(np.ones(5), size=(3, 4))
+    literal = np.sqrt((((place[..., :, None, :] - place[..., None, :, :]) ** 2).sum(-1) * share[..., None, :]).sum(-1))
+    np.testing.assert_allclose(expected_error(torch.from_numpy(place), torch.from_numpy(share)), literal)
+
+
+def made(n: int = 4, c: int = 6) -> tuple[RoadNetwork, Chain, torch.Tensor, torch.Tensor]:
+    """Return a city, and a chain of two trips over random segments of it."""
+    network, rng = synthetic_city(seed=1), np.random.default_rng(0)
+    draw = lambda *shape: torch.from_numpy(rng.normal(size=shape)).float()  # noqa: E731
+    which, mask = torch.zeros(2, n - 1, dtype=torch.int64), torch.ones(2, n, dtype=torch.bool)
+    segment = torch.from_numpy(rng.integers(network.n_segments, size=(2, n, c)))
+    return (
+        network,
+        Chain(draw(2, n, c), draw(2, 1, c, c), which, mask),
+        segment,
+        torch.from_numpy(rng.random((2, n, c))),
+    )
+
+
+def test_scores_are_those_of_trip_and_steps_less_the_error():
+    network, chain, segment, ratio = made()
+    found = options_of(chain, segment, ratio, ends_of(network), 6, 150.0)
+    share = marginals(chain)
+    place = share.argsort(dim=-1, descending=True)
+    torch.testing.assert_close(found.segment, segment.gather(-1, place))
+    torch.testing.assert_close(found.log_prob, share.gather(-1, place).log())
+    x, y = network.plane.to_xy(network.node_lon, network.node_lat)
+    at = np.stack([x, y], axis=1)
+    start, end = at[network.seg_from[segment]], at[network.seg_to[segment]]
+    where = torch.from_numpy(start + ratio[..., None].numpy() * (end - start))
+    error = expected_error(where, share.double()).gather(-1, place)
+    score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * found.log_prob - error / 150
+    torch.testing.assert_close(found.score, score.float(), rtol=1e-4, atol=1e-3)
+    for step in range(1, 4):
+        move = chain.pair[0, 0][place[0, step - 1]][:, place[0, step]]
+        torch.testing.assert_close(found.move[0, step], (1 - BY_STEPS) * move)
+
+
+def test_what_is_not_far_off_is_preferred_to_what_is_a_little_likelier():
+    network, chain, segment, ratio = made(n=2, c=3)
+    start = ends_of(network)[:, 0]
+    one, far = 0, int((start - start[0]).norm(dim=-1).argmax())
+    segment[:] = torch.tensor([far, one, one])  # two choices beside each other hold more together
+    chain = chain._replace(
+        unary=torch.tensor([0.3, 0.2, 0.2]).log().expand(2, 2, 3), pair=torch.zeros_like(chain.pair[..., :3, :3])
+    )
+    first = {
+        error_m: options_of(chain, segment, ratio * 0, ends_of(network), 3, error_m).score[0, 0].argmax().item()
+        for error_m in (10.0, 1e9)
+    }
+    assert first[1e9] == 0
+    assert first[10.0] != 0
