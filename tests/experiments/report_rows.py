@@ -13,6 +13,25 @@ from tedtrajrec.experiments.trips import CellTrips
 
 TRIPS = 60
 
+PLAN = """
+[datasets.chengdu]
+path = "chengdu"
+
+[[cells]]
+group = "performance"
+methods = ["mm_stged"]
+datasets = ["chengdu"]
+seeds = [0, 1]
+
+[[cells]]
+group = "sensitivity"
+methods = ["tedtrajrec"]
+datasets = ["chengdu"]
+seeds = [1]
+variants."as it is" = []
+variants."d 32" = ["model.d=32"]
+"""
+
 
 def write_row(
     folder: Path,

@@ -1,9 +1,8 @@
-"""The chain over candidates: sums, gradients, probabilities and best paths as found by writing out all paths."""
+"""The chain over candidates: sums, gradients and probabilities as found by writing out all paths."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tedtrajrec.nn.best_paths import TRIPS_PER_PART, by_kernel, by_tensors
 from tedtrajrec.nn.chain import (
     NO,
     REACH,
     Chain,
     constrained_log_partition,
-    draw_paths,
     k_best,
     log_partition,
     marginals,
@@ -28,83 +25,7 @@ from tedtrajrec.nn.chain import (
     viterbi,
 )
 from tedtrajrec.nn.recorded import Recorded
-
-FORBIDDEN = -30.0
-
-
-def made_chain(
-    seed: int, lengths: tuple[int, ...], c: int, p: int, *, whole: bool = False, dtype: torch.dtype = torch.float64
-) -> Chain:
-    """Return trips of the given lengths with some candidates missing and some transitions forbidden.
-
-    Whole numbers make ties, and padding holds rubbish.
-    """
-    random = torch.Generator().manual_seed(seed)
-    b, n = len(lengths), max(lengths)
-
-    def scores(*shape: int) -> Tensor:
-        if whole:
-            return torch.randint(-2, 3, shape, generator=random).to(dtype)
-        return 3 * torch.randn(*shape, generator=random, dtype=dtype)
-
-    mask = torch.arange(n) < torch.tensor(lengths)[:, None]
-    missing = torch.rand(b, n, c, generator=random) < 0.25
-    missing.scatter_(2, torch.randint(c, (b, n, 1), generator=random), value=False)  # one exists at each step
-    pair = scores(b, p, c, c).masked_fill(torch.rand(b, p, c, c, generator=random) < 0.3, FORBIDDEN)
-    return Chain(
-        unary=scores(b, n, c).masked_fill(missing, NO).masked_fill(~mask[..., None], math.nan),
-        pair=pair,
-        which=torch.randint(p, (b, n - 1), generator=random).where(mask[:, 1:], -7),
-        mask=mask,
-    )
-
-
-class Paths(NamedTuple):
-    """All paths of one trip that take candidates that exist."""
-
-    path: Tensor  # [paths, length]
-    score: Tensor  # [paths] float64
-
-
-def all_paths(chain: Chain, b: int) -> Paths:
-    """Return all paths of a trip, written out."""
-    length = int(chain.mask[b].sum())
-    unary, pair = chain.unary[b].double(), chain.pair[b].double()
-    rows, totals = [], []
-    for path in itertools.product(range(unary.shape[1]), repeat=length):
-        if any(unary[i, c] == NO for i, c in enumerate(path)):
-            continue
-        total = sum((unary[i, c] for i, c in enumerate(path)), torch.zeros((), dtype=torch.float64))
-        for i in range(length - 1):
-            total = total + pair[chain.which[b, i], path[i], path[i + 1]]
-        rows.append(path)
-        totals.append(total)
-    return Paths(torch.tensor(rows), torch.stack(totals))
-
-
-def some_truth(chain: Chain, seed: int) -> Tensor:
-    """Return paths of candidates that exist, unknown at about every other step, and rubbish at padding."""
-    random = torch.Generator().manual_seed(seed)
-    draw = torch.rand(chain.unary.shape, generator=random)
-    truth = draw.masked_fill((chain.unary == NO) | chain.unary.isnan(), -1.0).argmax(-1)
-    truth = truth.masked_fill(torch.rand(truth.shape, generator=random) < 0.5, -1)
-    return truth.where(chain.mask, 99)
-
-
-def agreeing(paths: Paths, truth: Tensor) -> Tensor:
-    """Return which paths agree with what is known."""
-    known = truth[: paths.path.shape[1]]
-    return ((paths.path == known) | (known < 0)).all(1)
-
-
-chains = st.builds(
-    made_chain,
-    st.integers(0, 2**32 - 1),
-    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    whole=st.booleans(),
-)
+from tests.nn.chains import FORBIDDEN, agreeing, all_paths, chains, made_chain, some_truth
 
 
 @settings(max_examples=40)
@@ -133,26 +54,6 @@ def test_sums_and_probabilities_are_those_of_all_paths(chain: Chain, seed: int, 
         for i, c in itertools.product(range(length), range(chain.unary.shape[2])):
             torch.testing.assert_close(probability[b, i, c].double(), share[paths.path[:, i] == c].sum(), **close)
         assert not probability[b, length:].any()
-
-
-@settings(max_examples=40)
-@given(chains, st.integers(1, 8))
-def test_best_paths_are_those_of_all_paths(chain: Chain, k: int) -> None:
-    paths, scores = k_best(chain, k)
-    best, score = viterbi(chain)
-    assert torch.equal(best, paths[:, 0])
-    torch.testing.assert_close(score, scores[:, 0])
-    torch.testing.assert_close(path_score(chain, best), score)
-    for b in range(len(chain.mask)):
-        every = all_paths(chain, b)
-        found, length = min(k, len(every.score)), every.path.shape[1]
-        torch.testing.assert_close(scores[b, :found], every.score.sort(descending=True).values[:found])
-        assert (scores[b, found:] == NO).all()
-        assert not paths[b, found:].any()
-        assert not paths[b, :, length:].any()
-        assert len(paths[b, :found].unique(dim=0)) == found
-        for path, value in zip(paths[b, :found, :length], scores[b, :found], strict=True):
-            torch.testing.assert_close(every.score[(every.path == path).all(1)], value[None])
 
 
 @settings(max_examples=25)
@@ -287,39 +188,6 @@ def test_transitions_count_as_no_lower_than_the_reach() -> None:
     assert torch.autograd.grad(total.sum(), hopeless.pair)[0].isfinite().all()
 
 
-@settings(max_examples=30)
-@given(chains, st.integers(1, 8))
-def test_best_paths_of_other_devices_are_those_of_the_kernel(chain: Chain, k: int) -> None:
-    paths, scores = by_kernel(*chain, k)
-    others, other_scores = by_tensors(*chain, k)
-    assert torch.equal(scores, other_scores)
-    some = scores.isfinite()[..., None] & chain.mask[:, None]
-    assert torch.equal(paths.where(some, 0), others.where(some, 0))
-
-
-def test_many_trips_are_searched_in_parts() -> None:
-    chain = made_chain(
-        0, tuple(1 + k % 9 for k in range(2 * TRIPS_PER_PART + 3)), 5, 3, whole=True, dtype=torch.float32
-    )
-    path, score = viterbi(chain)
-    other, other_score = (part[:, 0] for part in by_tensors(*chain, 1))
-    assert torch.equal(path, other.where(chain.mask, 0))
-    assert torch.equal(score, other_score)
-
-
-def test_ties_go_to_the_lowest_candidate() -> None:
-    chain = Chain(
-        torch.zeros(1, 4, 3),
-        torch.zeros(1, 1, 3, 3),
-        torch.zeros(1, 3, dtype=torch.int64),
-        torch.ones(1, 4, dtype=torch.bool),
-    )
-    assert viterbi(chain)[0].tolist() == [[0, 0, 0, 0]]
-    barred = chain._replace(unary=chain.unary.masked_fill(torch.tensor([True, False, False]), NO))
-    assert viterbi(barred)[0].tolist() == [[1, 1, 1, 1]]
-    assert k_best(barred, 3)[0].tolist() == [[[1, 1, 1, 1], [2, 1, 1, 1], [1, 2, 1, 1]]]
-
-
 def test_low_precision_around_it_changes_nothing() -> None:
     """Scores come in bfloat16 under autocast; sums are taken in float32, and gradients come back in bfloat16."""
     chain = made_chain(4, (7, 3), 4, 2, dtype=torch.float32)
@@ -376,37 +244,6 @@ def everything(inputs: Inputs) -> Results:
     return Results(
         *(part.detach() for part in (loss, *gradients, score, marginals(chain), *viterbi(chain), *k_best(chain, 4)))
     )
-
-
-def test_paths_are_drawn_as_often_as_they_are_likely() -> None:
-    chain = made_chain(3, (3, 1, 4), c=3, p=2)
-    k = 20_000
-    uniform = torch.rand(4, k, 3, generator=torch.Generator().manual_seed(1))
-    paths, scores = draw_paths(chain, uniform)
-    assert paths.shape == (3, k, 4)
-    assert not (paths.masked_fill(chain.mask[:, None], 0)).any()
-    log_z = log_partition(chain)
-    for i, length in enumerate(chain.mask.sum(1).tolist()):
-        found: dict[tuple[int, ...], int] = {}
-        for path in paths[i, :, :length].tolist():
-            found[tuple(path)] = found.get(tuple(path), 0) + 1
-        one = Chain(*(part[i : i + 1] for part in chain))
-        for path in itertools.product(range(3), repeat=length):
-            whole = torch.tensor([*path] + [0] * (4 - length))[None]
-            expected = float((path_score(one, whole)[0] - log_z[i]).exp())
-            assert found.get(path, 0) / k == pytest.approx(expected, abs=5 * math.sqrt(max(expected, 1 / k) / k))
-        best = int(scores[i].argmax())
-        torch.testing.assert_close(scores[i, best], path_score(one, paths[i, best][None])[0], rtol=1e-5, atol=1e-4)
-
-
-def test_draws_of_a_trip_do_not_depend_on_the_others() -> None:
-    chain = made_chain(4, (5, 2, 3), c=4, p=2)
-    uniform = torch.rand(5, 50, 4, generator=torch.Generator().manual_seed(1))
-    paths, scores = draw_paths(chain, uniform)
-    alone = Chain(chain.unary[1:2, :2], chain.pair[1:2], chain.which[1:2, :1], chain.mask[1:2, :2])
-    apart, score = draw_paths(alone, uniform[:2])
-    assert torch.equal(apart[0], paths[1, :, :2])
-    torch.testing.assert_close(score[0], scores[1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
