@@ -16,7 +16,7 @@ from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.parallel_decoder import CandidateScorer, Moves, TransitionScorer
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
-from tests.nn.test_chain import made_chain, some_truth
+from tests.nn.chains import made_chain, some_truth
 
 DEVICE = torch.device("cuda")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
