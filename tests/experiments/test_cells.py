@@ -203,7 +203,7 @@ def test_starts_that_cannot_be(tmp_path: Path) -> None:
     for change, message in {
         ('group = "first"', 'group = "first"\nstart = "on-other-tedtrajrec_parallel-1of8-0"'): "comes before its start",
         ('group = "first"', 'group = "first"\ntrain = false'): "without training there must be a start",
-        ("train = false", 'train = false\nset = ["model.d=8"]'): "the settings are those of the start",
+        ("train = false", 'train = false\nset = ["train.epochs=8"]'): "the settings are those of the start",
         ('"there"\nmethods = ["tedtrajrec_parallel"]', '"there"\nmethods = ["lookup"]'): "lookup is not trained",
     }.items():
         file.write_text(STARTS.replace(*change))

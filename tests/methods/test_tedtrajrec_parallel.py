@@ -14,10 +14,11 @@ from safetensors.numpy import load_file, save_file
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
+from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
@@ -310,3 +311,12 @@ def test_a_batch_that_touches_most_of_a_network_sees_the_whole(
     method = made(dataset)
     monkeypatch.setattr(parallel_inputs, "LARGE", 0)
     assert training_inputs(method, batch_of(dataset, "train")).part is None
+
+
+def test_settings_that_can_be_changed_after_training(method: TedTrajRecParallel, tmp_path: Path) -> None:
+    method.save(tmp_path)
+    changed = load_method(tmp_path, method.network, ["margin=7", "bridged=false", "decode=viterbi"])
+    assert (changed.config.margin, changed.config.bridged, changed.config.decode) == (7.0, False, "viterbi")
+    assert dataclasses.replace(changed.config, margin=3.0, bridged=True, decode="drivable") == method.config
+    with pytest.raises(ConfigError, match="'d' cannot be set for a saved tedtrajrec_parallel; what can: bridged, deco"):
+        load_method(tmp_path, method.network, ["d=8"])

@@ -48,7 +48,7 @@ def evaluate_methods(
     keep, rule, split, seed
         See :func:`draw_steps`; one evaluation for each share.
     overrides
-        Settings of the methods as ``key=value``.
+        Settings of the methods as ``key=value``; of saved ones those that can be changed after training.
     decode
         ``feasible``: the most likely trip that can be driven (:class:`Feasible`); ``greedy``: what the method answers.
     output
@@ -62,7 +62,7 @@ def evaluate_methods(
     ready: list[Method[Any]] = []
     for name in methods:
         if name not in method_names():
-            saved = load_method(name, prepared.network)
+            saved = load_method(name, prepared.network, settings)
             ready.append(saved.to(choose_device("auto")) if isinstance(saved, LearnedMethod) else saved)
             continue
         if issubclass(method_class(name), LearnedMethod):

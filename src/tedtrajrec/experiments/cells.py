@@ -24,7 +24,7 @@ from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.evaluation.true_routes import MOST, summarise_ranks, true_route_ranks
 from tedtrajrec.experiments.efficiency import costs, count_macs, first_batch
-from tedtrajrec.experiments.plan import Cell, Plan, Source, work_of
+from tedtrajrec.experiments.plan import MODEL, Cell, Plan, Source, work_of
 from tedtrajrec.experiments.provenance import dataset_hash, machine, settings_hash
 from tedtrajrec.experiments.store import RowStore, row_file, write_row
 from tedtrajrec.experiments.trips import save_trips
@@ -116,7 +116,7 @@ def _learn(
         method.precompute(dataset)
         return method, {}, {}
     if start is not None and not cell.train:
-        return load_method(start, dataset.network), {}, {}
+        return load_method(start, dataset.network, [text.removeprefix(MODEL) for text in cell.settings]), {}, {}
     minutes = None if until is None else max(0.0, until - EVALUATION_S - time.time()) / 60
     fitted = train_method(
         cell.method, dataset, run, overrides=cell.settings, start=start, device=device, max_minutes=minutes

@@ -21,7 +21,8 @@ machines are merged by copying them into one folder. What has a row with the sam
 run again.
 
 With ``start = "name of a cell"`` training begins with the weights of that one's run; with ``train = false`` too, they
-are evaluated as they are. ``{seed}`` and ``{keep}`` in the name stand for those of the cell.
+are evaluated as they are, but for settings that can be changed after training. ``{seed}`` and ``{keep}`` in the name
+stand for those of the cell.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import method_class
+
+MODEL = "model."  # how settings of the method begin
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,8 @@ def _cells(entry: Entry) -> list[Cell]:
         learned = issubclass(method_class(method), LearnedMethod)
         if entry.start and not learned:
             raise ConfigError(f"Cells {entry.group}: {method} is not trained, so it has no start.")
-        if not entry.train and settings:
-            raise ConfigError(f"Cells {entry.group}: without training the settings are those of the start.")
+        if not entry.train and not all(text.startswith(MODEL) for text in settings):
+            raise ConfigError(f"Cells {entry.group}: without training the settings are those of the start, but model.*")
         if learned and entry.train:
             settings += [f"train.seed={seed}"]
             if not any(text.startswith("train.keep=") for text in settings):

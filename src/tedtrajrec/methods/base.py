@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from tedtrajrec.config import from_dict, to_dict
+from tedtrajrec.config import from_dict, load_config, to_dict
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.errors import InputError
+from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import existing_file, read_json, replacing
 from tedtrajrec.methods.shipped import network_of
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -72,6 +72,8 @@ class Method(ABC, Generic[Settings]):
     PRESETS: ClassVar[dict[str, Any]] = {}
     """Settings by name: ``paper`` is what its paper says, ``authors`` what the code of its authors does, ``default``
     (those of the class) what wins on validation."""
+    ADJUSTABLE: ClassVar[frozenset[str]] = frozenset()
+    """Settings that can be changed after training: they do not touch what was learned."""
     decoding = "own"
     """How answers are found: the method's own way, or what was asked for instead."""
     answers_fixes: ClassVar[bool] = False
@@ -141,9 +143,16 @@ class Method(ABC, Generic[Settings]):
             path.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
 
     @classmethod
-    def load(cls, folder: str | Path, network: RoadNetwork) -> Self:
-        """Read what :meth:`save` wrote; see :meth:`take`."""
+    def load(cls, folder: str | Path, network: RoadNetwork, overrides: Iterable[str] = ()) -> Self:
+        """Read what :meth:`save` wrote; see :meth:`take`. Overrides are of settings in ``ADJUSTABLE``."""
         config = from_dict(cls.Config, read_description(folder)["config"])
+        changes = list(overrides)
+        for key in (change.partition("=")[0].strip() for change in changes):
+            if key not in cls.ADJUSTABLE:
+                known = ", ".join(sorted(cls.ADJUSTABLE)) or "none"
+                raise ConfigError(f"'{key}' cannot be set for a saved {cls.name}; what can: {known}.")
+        if changes:
+            config = load_config(cls.Config, None, changes, base=config)
         try:
             method = cls(network, config)
         except (RuntimeError, MemoryError) as error:  # of torch, which cannot make layers of any size

@@ -171,7 +171,7 @@ def make_method(name: str, network: RoadNetwork, overrides: Iterable[str] = ()) 
     return cls(network, load_config(cls.Config, None, overrides))
 
 
-def load_method(saved: str | Path, network: RoadNetwork) -> Method[Any]:
+def load_method(saved: str | Path, network: RoadNetwork, overrides: Iterable[str] = ()) -> Method[Any]:
     """Return a saved method; its ``note`` says so where the network is not the one it was made for.
 
     Parameters
@@ -181,9 +181,11 @@ def load_method(saved: str | Path, network: RoadNetwork) -> Method[Any]:
     network
         The one it was made for, or another one if the method can do without what it knows of that
         (:meth:`Method.take`).
+    overrides
+        Settings as ``key=value`` that can be changed after training.
     """
     folder = saved_folder(saved)
-    return method_class(read_description(folder)["method"]).load(folder, network)
+    return method_class(read_description(folder)["method"]).load(folder, network, overrides)
 
 
 def saved_folder(saved: str | Path) -> Path:

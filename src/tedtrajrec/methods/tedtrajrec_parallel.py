@@ -104,6 +104,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     name: ClassVar[str] = "tedtrajrec_parallel"
     Config: ClassVar[type[ParallelConfig]] = ParallelConfig
     PRESETS: ClassVar[dict[str, ParallelConfig]] = {"default": ParallelConfig()}
+    ADJUSTABLE: ClassVar[frozenset[str]] = frozenset({"decode", "margin", "error_m", "bridged"})
 
     attributes: Tensor
     cost: Tensor
