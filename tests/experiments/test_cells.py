@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +20,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.given import given_draw
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.experiments import cells
-from tedtrajrec.experiments.cells import run_cell, run_plan
+from tedtrajrec.experiments.cells import FailedCellsError, run_cell, run_plan
 from tedtrajrec.experiments.plan import Cell, Plan, Source, read_plan, work_of
 from tedtrajrec.experiments.provenance import benchmark_command, dataset_hash, settings_hash
 from tedtrajrec.experiments.report import make_report
@@ -128,6 +131,28 @@ def test_cells_run_once_and_their_rows_say_what_they_are(
     table = format_rows(rows).splitlines()
     assert table[2].startswith("| plain | city | 1/4 | linear_hmm | 1 | ")
     assert len(table) == 5
+
+
+def test_cells_that_fail_are_named_at_the_end(
+    plan_file: Path,
+    small_dataset: Dataset,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    plan = read_plan(plan_file, {"city": str(small_dataset.path)})
+    few = dataclasses.replace(plan, cells=plan.cells[:2])
+    said: list[str] = []
+
+    def begin(work: Callable[..., None], arguments: tuple[Any, ...], name: str) -> Any:
+        if name.endswith("1of4-0"):
+            work(*arguments)
+        return SimpleNamespace(is_alive=lambda: False, exitcode=0 if name.endswith("1of4-0") else 2, terminate=None)
+
+    with pytest.raises(
+        FailedCellsError, match=r"1 cells failed, .*: plain-city-linear_hmm-1of8-0\. The same"
+    ) as caught:
+        run_plan(few, tmp_path / "rows", device="cpu", say=said.append, begin=begin)
+    assert [row["cell"]["keep"] for row in caught.value.rows] == ["1/4"]
+    assert said[-1].endswith("1of8-0: failed with exit code 2")
 
 
 def test_a_broken_file_of_trips_is_named(tmp_path: Path) -> None:

@@ -125,6 +125,16 @@ def test_long_stretches_are_cut_at_fixes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(rejects) == 0
 
 
+def test_long_stretches_of_many_fixes_are_cut_into_more_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "MOST_PAIRS", 100)
+    dense, sparse = lay_out(fixes_at(range(0, 600, 15)), FINDER, 15)[0], lay_out(fixes_at([0, 300, 600]), FINDER, 15)[0]
+    assert dense.steps.tolist() == [10, 10, 10, 10, 4]  # 10 fixes each, but the last
+    assert dense.stretch.tolist() == [0] * 5
+    assert sparse.steps.tolist() == [21, 21]
+    ends = dense.offsets[1:-1]
+    assert dense.fix[ends].tolist() == dense.fix[ends - 1].tolist()  # shared
+
+
 @st.composite
 def any_fixes(draw: st.DrawFn) -> Trips:
     """Return fixes at times in nearly any order, on and off the road."""

@@ -40,7 +40,7 @@ def benchmark(
 ) -> None:
     """Run the experiments of a plan that have no row yet, and print all rows as tables."""
     from tedtrajrec.cluster.plan import run_plan_on_ray
-    from tedtrajrec.experiments.cells import run_plan
+    from tedtrajrec.experiments.cells import FailedCellsError, run_plan
     from tedtrajrec.experiments.plan import read_plan
     from tedtrajrec.experiments.provenance import benchmark_command
     from tedtrajrec.experiments.table import format_rows
@@ -55,13 +55,19 @@ def benchmark(
         "command": benchmark_command(plan, output, read.datasets, plugins or (), known or ()),
         "say": typer.echo,
     }
-    if ray is None:
-        rows = run_plan(read, output, jobs=jobs or 1, **settings)
-    else:
-        rows = run_plan_on_ray(read, output, ray, jobs=jobs, gpus=float(device == "cuda"), **settings)
+    failed: FailedCellsError | None = None
+    try:
+        if ray is None:
+            rows = run_plan(read, output, jobs=jobs or 1, **settings)
+        else:
+            rows = run_plan_on_ray(read, output, ray, jobs=jobs, gpus=float(device == "cuda"), **settings)
+    except FailedCellsError as error:
+        failed, rows = error, error.rows
     typer.echo(format_rows(rows))
     if any("fixed" in row["metrics"] for row in rows):
         typer.echo("\nOn the prescribed draws:\n\n" + format_rows(rows, "fixed"))
+    if failed is not None:
+        raise failed
 
 
 @app.command()

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -153,6 +153,16 @@ Begin = Callable[[Callable[..., None], tuple[Any, ...], str], Begun]
 """Starts a function with arguments in a process of this name."""
 
 
+class FailedCellsError(TedtrajrecError):
+    """Some cells ended with an error, which they have told; the others have their rows."""
+
+    def __init__(self, names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        super().__init__(
+            f"{len(names)} cells failed, for the reasons above: {', '.join(names)}. The same command tries them again."
+        )
+        self.rows = rows
+
+
 def run_plan(
     plan: Plan,
     output: str | Path,
@@ -193,6 +203,11 @@ def run_plan(
         Told what happens.
     begin
         Starts the process of a cell; one on this machine if not given.
+
+    Raises
+    ------
+    FailedCellsError
+        When all others are done.
     """
     folder = Path(output)
     with only_run(folder):
@@ -201,7 +216,10 @@ def run_plan(
         places = folder / "runs" if runs is None else Path(runs)
         running = _Running(plan, store, places, device, command, say, begin or _spawned)
         running.run(jobs, minutes)
-        return list(store.rows(plan.cells))
+        rows = list(store.rows(plan.cells))
+    if running.failed:
+        raise FailedCellsError(running.failed, rows)
+    return rows
 
 
 class _Running:
@@ -231,6 +249,7 @@ class _Running:
         self._plan, self._store, self._runs = plan, store, runs
         self._device, self._command, self._say = device, command, say
         self._named = {cell.name: cell for cell in plan.cells}
+        self.failed: list[str] = []  # names of cells
         self._of_work: dict[Cell, Cell] = {}  # the cell that is run for all of the same work
         for cell in sorted(plan.cells, key=lambda cell: not row_file(store.folder, cell).exists()):
             self._of_work.setdefault(work_of(cell), cell)  # one whose row is there, unfinished, goes on
@@ -299,7 +318,10 @@ class _Running:
         """Return how a process has ended."""
         if self._store.read_again(cell):
             return "done" if self._store.done(cell) else "stopped in time, to be gone on with"
-        return f"failed with exit code {process.exitcode}" if process.exitcode else "no time for one epoch"
+        if not process.exitcode:
+            return "no time for one epoch"
+        self.failed.append(cell.name)
+        return f"failed with exit code {process.exitcode}"
 
 
 def _spawned(work: Callable[..., None], arguments: tuple[Any, ...], name: str) -> BaseProcess:

@@ -1,8 +1,8 @@
 """From fixes at any time to steps: which fixes can be used, in which pieces a trip is recovered, and batches of them.
 
 The steps of a piece start with its first fix and are ``step_s`` seconds apart; each fix belongs to the nearest one. A
-gap that is too long ends a stretch, which is recovered as if it were a trip of its own. A stretch of very many steps is
-recovered in several pieces that share the fix between them.
+gap that is too long ends a stretch, which is recovered as if it were a trip of its own. A stretch of very many steps, or
+of many with many fixes, is recovered in several pieces that share the fix between them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Mask = NDArray[np.bool_]
 MOST_GAP_S = 1800
 MOST_AWAY_M = 1000.0
 MOST_STEPS = 4000  # of a piece
+MOST_PAIRS = 160_000  # of a step and a fix of a piece: 100 minutes with a fix every 15 s, half a gigabyte
 BATCH_TRIPS = 64
 BATCH_PAIRS = 30_000  # of a step and a fix, with padding: attention has a vector for each, gigabytes of dense trips
 
@@ -144,19 +145,19 @@ def _cut(trip: Ints, time: Ints, step_s: int) -> tuple[Ints, Ints, Ints]:
     last = np.flatnonzero(np.append(starts, True)[1:])
     stretch = np.arange(len(first))
     longest = MOST_STEPS * step_s
-    long = np.flatnonzero(time[last] - time[first] > longest)
+    span = time[last] - time[first]
+    long = np.flatnonzero((span > longest) | ((span // step_s + 1) * (last - first + 1) > MOST_PAIRS))
     if not len(long):
         return first, last, stretch
     pieces: list[tuple[int, int, int]] = []
     for s in long.tolist():
         at, end = int(first[s]), int(last[s])
-        while time[end] - time[at] > longest:
-            cut = int(np.searchsorted(time[at : end + 1], time[at] + longest, side="right")) + at - 1
-            cut = max(cut, at + 1)  # a gap may be longer
+        while at < end:
+            since = time[at : min(end + 1, at + MOST_PAIRS)] - time[at]
+            fits = (since <= longest) & ((since // step_s + 1) * np.arange(1, len(since) + 1) <= MOST_PAIRS)
+            cut = at + max(int(fits.sum()) - 1, 1)  # a gap may be longer
             pieces.append((at, cut, s))
             at = cut
-        if end > at:
-            pieces.append((at, end, s))
     short = np.setdiff1d(stretch, long)
     table = np.concatenate([np.column_stack([first[short], last[short], short]), np.array(pieces)])
     table = table[np.lexsort([table[:, 0], table[:, 2]])]
