@@ -1,8 +1,8 @@
 """From fixes at any time to steps: which fixes can be used, in which pieces a trip is recovered, and batches of them.
 
 The steps of a piece start with its first fix and are ``step_s`` seconds apart; each fix belongs to the nearest one. A
-gap that is too long ends a stretch, which is recovered as if it were a trip of its own. A stretch of very many steps, or
-of many with many fixes, is recovered in several pieces that share the fix between them.
+gap that is too long ends a stretch, which is recovered as if it were a trip of its own. A stretch of very many steps,
+or of many with many fixes, is recovered in several pieces that share the fix between them.
 """
 
 from __future__ import annotations
