@@ -73,8 +73,9 @@ class Matcher:
 
     The first matcher of a network prepares it for finding routes: 1 s for 20,000 segments, 1 minute for a million.
 
-    Memory: about 70 bytes for each vertex of the network, 310 for each segment and up to 134 MB of labels; for each
-    thread 56 bytes a segment; for each fix about 90 bytes of result and 15 a segment driven.
+    Memory: about 70 bytes for each vertex of the network, 310 for each segment, and labels of up to 134 MB or, if
+    that is more, 2 KiB for each segment; for each thread 56 bytes a segment; for each fix about 90 bytes of result and
+    15 a segment driven.
 
     Parameters
     ----------

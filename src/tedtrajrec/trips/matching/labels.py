@@ -5,8 +5,9 @@ no other way there is cheaper. Of any two segments the cheapest way leads over a
 its cost is found by reading two short lists. (Abraham, Delling, Goldberg and Werneck, A hub-based labeling algorithm,
 2011.)
 
-Labels grow with the network, so there is room for a fixed number of entries. The most important segments come first;
-the others are left with themselves as their only hub, and a search climbs from them to segments that are complete.
+Labels grow faster than the network, so there is room for so many entries only (:func:`room_for`). The most important
+segments come first; the others are left with themselves as their only hub, and a search climbs from them to segments
+that are complete. The fewer those are, the longer are the climbs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Records = NDArray[Any]
 
-ROOM = 1 << 22  # entries of 32 bytes
+ROOM = 1 << 22  # entries of 32 bytes at least: all labels of some 30,000 segments
+ROOM_PER_SEGMENT = 64
 
 ENTRY = np.dtype(
     [
@@ -44,6 +46,11 @@ class Labels(NamedTuple):
     n_complete: int  # the places below this have all their hubs
     entry: Records  # [N] ENTRY
     driven: Floats  # [N, 2] metres and seconds to the hub
+
+
+def room_for(n_segments: int) -> int:
+    """Return for how many entries there is room in a network of so many segments."""
+    return max(ROOM, ROOM_PER_SEGMENT * n_segments)
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.splitmix import mixed, unit
 from tedtrajrec.trips.matching.climbs import ENTERING, LEAVING, Climbs, Search, begin, climb, new_climbs, new_search
 from tedtrajrec.trips.matching.hierarchy import Hierarchy, build_hierarchy
-from tedtrajrec.trips.matching.labels import ROOM, Labels, build_labels
+from tedtrajrec.trips.matching.labels import Labels, build_labels, room_for
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,7 +89,7 @@ def roads_of(network: RoadNetwork, u_turn_m: float, speed_power: float) -> Roads
     return known[key]
 
 
-def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_room: int = ROOM) -> Roads:
+def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_room: int | None = None) -> Roads:
     """Return the graph of a network.
 
     Parameters
@@ -99,7 +99,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_r
     speed_power
         The cost of a metre falls with this power of the speed; on average over the network it is 1.
     label_room
-        For how many entries of labels there is room.
+        For how many entries of labels there is room; as many as the size of the network calls for if not given.
     """
     segment = np.arange(network.n_segments)
     source = np.repeat(segment, np.diff(network.succ_offset))
@@ -111,7 +111,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_r
     turn_cost = np.where(network.succ == network.twin[source], np.round(u_turn_m / GRAIN) * GRAIN, 0.0)
     arcs = cost[source] + turn_cost, network.length_m[source] + turn_cost, seconds[source]
     hierarchy = build_hierarchy(network.succ_offset, network.succ, arcs)
-    labels = build_labels(hierarchy, label_room)
+    labels = build_labels(hierarchy, room_for(network.n_segments) if label_room is None else label_room)
     return Roads(network.succ_offset, network.succ, turn_cost, network.length_m, cost, seconds, hierarchy, labels)
 
 
