@@ -73,7 +73,7 @@ class Recoverer:
         self.step_s, self.time_zone, self.profile = _checked_step(step_s), time_zone, profile
         self.notes = [*notes, *([method.note] if method.note else [])]
         if decode == "greedy":
-            if hasattr(method.config, "decode"):  # a method that decodes in several ways by itself
+            if "decode" in method.ADJUSTABLE:  # a method that decodes in several ways by itself
                 method.config = dataclasses.replace(method.config, decode="greedy")
             self.notes.append("Decoded greedily: consecutive steps may not be connected by any way.")
         elif not method.drivable:
