@@ -1,9 +1,11 @@
-"""Gaps that a trip cannot be driven through by its choices, though the map has a way: they get the shortest one.
+"""Breaks that the choices of a trip leave, though the map has a way: they are driven around.
 
-The choices of the steps inside a gap need not hold any way through it. Where they hold none, the way between the
-positions at its two fixes is driven at constant speed. Where not even that fits into the time, other choices of fixes
-are tried: of all ways from fix to fix, one of the fewest gaps without a way, and of these the most likely one. What
-is broken then is a gap between whose likely positions the map has no way in the time.
+The choices of the steps of a gap, from one fix to the next, need not hold any way through it. Where they hold none,
+the way around a break is the shortest one between two steps of the gap, before it and after it, that are as near to
+each other as the time to drive it allows; it is driven at constant speed, and all other steps stay where they are.
+Where not even the way from fix to fix fits into the time, other positions of fixes are tried: of all that leave the
+fewest gaps without a way those that move the fewest fixes, and of these the most likely ones. What is broken then is a
+gap between whose likely positions the map has no way in the time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BREAK = 1e6  # far above what probabilities of a trip can add up to
+STAY = 1e4  # far above what probabilities of a trip can add up to
+BREAK = 1e8  # far above what the fixes of a trip that stay can
 CHOICES = 12  # positions of a fix that are tried
 TOLERANCE_M = 0.5
 
@@ -44,7 +47,7 @@ class Positions(NamedTuple):
 def bridge(
     router: Router, fixes: Fixes, positions: Positions, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
 ) -> Bools:
-    """Drive gaps that hold a break along the map where that is possible, and return which steps were changed [N].
+    """Drive around breaks where the map has a way, and return which steps were changed [N].
 
     Parameters
     ----------
@@ -63,7 +66,7 @@ def bridge(
     left, right = _gaps(fixes)
     bad = _has_break(broken, left, right)
     bad &= (segment[left] >= 0) & (segment[right] >= 0)
-    _drive(router, left[bad], right[bad], reach_m, segment, ratio, broken)
+    _mend(router, left[bad], right[bad], reach_m, segment, ratio, broken)
 
     bad = _has_break(broken, left, right)
     trips = np.unique(fixes.trip[:-1][np.diff(fixes.trip) == 0][bad])
@@ -86,10 +89,34 @@ def _has_break(broken: Bools, left: Ints, right: Ints) -> Bools:
     return found
 
 
+def _mend(router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools) -> None:
+    """Drive around the breaks of gaps with as few steps changed as possible; those without a way stay."""
+    while True:
+        some = _has_break(broken, left, right)
+        left, right = left[some], right[some]
+        if not len(left):
+            return
+        count = np.cumsum(broken)
+        at = np.searchsorted(count, count[left] + 1)  # the first break of each gap is the move to this step
+        ends = right - at + 1
+        pairs = (at - left) * ends
+        gap = np.repeat(np.arange(len(left)), pairs)
+        pair = ranges(np.zeros(len(left), np.int64), pairs)
+        a, b = left[gap] + pair // ends[gap], at[gap] + pair % ends[gap]
+        known = (segment[a] >= 0) & (segment[b] >= 0)
+        gap, a, b = gap[known], a[known], b[known]
+        way = router.distances(segment[a], ratio[a], segment[b], ratio[b], limit_m=reach_m * (b - a) + TOLERANCE_M)
+        order = np.lexsort([way, b - a, np.isinf(way), gap])  # a gap's ends are known, so every gap has a pair
+        best = order[np.searchsorted(gap[order], np.arange(len(left)))]
+        has_way = np.isfinite(way[best])
+        best, left, right = best[has_way], left[has_way], right[has_way]
+        _drive(router, a[best], b[best], reach_m, segment, ratio, broken)
+
+
 def _drive(
     router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
 ) -> None:
-    """Fill gaps with the shortest way between their ends, where it fits into the time."""
+    """Fill the steps between two with the shortest way between them, where it fits into the time."""
     limit = reach_m * (right - left) + TOLERANCE_M
     routes = router.routes(segment[left], ratio[left], segment[right], ratio[right], limit_m=limit)
     fits = np.diff(routes.offsets) > 0
@@ -107,32 +134,31 @@ def _drive(
 def _choose_again(
     router: Router, fixes: Fixes, positions: Positions, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
 ) -> None:
-    """Choose positions of fixes anew, so that as many gaps as possible have a way, and drive those that changed."""
-    order = np.argsort(-positions.likely[fixes.row], axis=1, kind="stable")[:, :CHOICES]
-    some, at, likely = (np.take_along_axis(part[fixes.row], order, axis=1) for part in positions)
-    exists = (some >= 0) & (likely > -np.inf)
+    """Choose positions of fixes anew, so that as many gaps as possible have a way, and mend the gaps beside them."""
+    row = fixes.row
+    stays = (positions.segment[row] == segment[row][:, None]) & (positions.segment[row] >= 0)
+    value = np.where(stays, STAY, positions.likely[row])
+    order = np.argsort(-value, axis=1, kind="stable")[:, :CHOICES]
+    choices = (positions.segment[row], np.where(stays, ratio[row][:, None], positions.ratio[row]), value)
+    some, at, value = (np.take_along_axis(part, order, axis=1) for part in choices)
+    exists = (some >= 0) & (value > -np.inf)
     k = some.shape[1]
     gap = np.flatnonzero(np.diff(fixes.trip) == 0)
-    steps = fixes.row[gap + 1] - fixes.row[gap]
     g, a, b = np.nonzero(exists[gap][:, :, None] & exists[gap + 1][:, None, :])
-    limit = reach_m * steps[g] + TOLERANCE_M
+    limit = reach_m * (row[gap + 1] - row[gap])[g] + TOLERANCE_M
     way = np.full((len(gap), k, k), np.inf)
     first, second = (gap[g], a), (gap[g] + 1, b)
     way[g, a, b] = router.distances(some[first], at[first], some[second], at[second], limit_m=limit)
-    score = np.where(exists, likely, -2 * BREAK)
-    best = _best_chain(score, np.isfinite(way), gap, len(fixes.row))
+    best = _best_chain(np.where(exists, value, -2 * BREAK), np.isfinite(way), gap, len(row))
 
-    every = np.arange(len(best))
-    row = fixes.row
-    new_segment, new_ratio = some[every, best], at[every, best]
-    moved = exists[every, best] & ((segment[row] != new_segment) | (ratio[row] != new_ratio))
-    segment[row[moved]], ratio[row[moved]] = new_segment[moved], new_ratio[moved]
-    redrive = moved[gap] | moved[gap + 1] | _has_break(broken, row[gap], row[gap + 1])
-    broken[ranges(row[gap[redrive]] + 1, steps[redrive])] = False
-    left, right = row[gap[redrive]], row[gap[redrive] + 1]
-    known = (segment[left] >= 0) & (segment[right] >= 0)
-    _drive(router, left[known], right[known], reach_m, segment, ratio, broken)
+    chosen = np.arange(len(best)), best
+    moved = exists[chosen] & (value[chosen] != STAY)
+    segment[row[moved]], ratio[row[moved]] = some[chosen][moved], at[chosen][moved]
+    beside = gap[moved[gap] | moved[gap + 1]]
+    left, right = row[beside], row[beside + 1]
     _mark(router, left, right, reach_m, segment, ratio, broken)
+    known = (segment[left] >= 0) & (segment[right] >= 0)
+    _mend(router, left[known], right[known], reach_m, segment, ratio, broken)
 
 
 def _best_chain(score: Floats, joined: Bools, gap: Ints, n: int) -> Ints:
@@ -153,7 +179,7 @@ def _best_chain(score: Floats, joined: Bools, gap: Ints, n: int) -> Ints:
 
 
 def _mark(router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools) -> None:
-    """Mark the moves of gaps that cannot be driven."""
+    """Say of every move of gaps whether it cannot be driven."""
     after = ranges(left + 1, right - left)
     after = after[(segment[after] >= 0) & (segment[after - 1] >= 0)]
     here = segment[after - 1], ratio[after - 1]

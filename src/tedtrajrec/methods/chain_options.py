@@ -34,6 +34,7 @@ class Options(NamedTuple):
     log_prob: Tensor  # [B, n, K]
     score: Tensor  # [B, n, CHOICES]
     move: Tensor  # [B, n, CHOICES, CHOICES]
+    alone: Tensor  # [B, n, K] what each is worth by itself: log_prob - error / error_m
 
 
 def options_of(chain: Chain, segment: Tensor, ratio: Tensor, ends: Tensor, choices: int, error_m: float) -> Options:
@@ -61,13 +62,15 @@ def options_of(chain: Chain, segment: Tensor, ratio: Tensor, ends: Tensor, choic
     move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
     start, end = ends[segment.clamp_min(0)].unbind(-2)
     error = expected_error(torch.lerp(start, end, ratio.float()[..., None]), share.float())
+    error = error.gather(-1, place) / error_m
     score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * log_prob[..., :CHOICES]
     return Options(
         segment.gather(-1, place),
         ratio.gather(-1, place).float(),
         log_prob,
-        score - error.gather(-1, few) / error_m,
+        score - error[..., :CHOICES],
         functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
+        log_prob - error,
     )
 
 

@@ -59,7 +59,7 @@ class Driver:
         The road network.
     margins
         A choice counts that is less likely than the best of its step by at most so many nats. Trips that have a break
-        then are searched again with the next margin, by the probabilities of steps alone.
+        then are searched again with the next margin, by what steps are worth alone.
     scale_m
         Driving so many metres more takes 1 off the score.
     top_speed_mps
@@ -91,6 +91,7 @@ class Driver:
         choices: Choices,
         score: Tensor | None = None,
         move: Tensor | None = None,
+        alone: Tensor | None = None,
         *,
         bridged: bool = True,
     ) -> Driven:
@@ -106,13 +107,16 @@ class Driver:
             Of the first k choices of each step [B, n, k]; the logarithms of all probabilities if not given.
         move
             Scores of coming to them from those of the step before [B, n, k, k]; none if not given.
+        alone
+            What each choice is worth by itself [B, n, K], for the trips that are searched again; the logarithm of its
+            probability if not given.
         bridged
             Whether gaps that hold a break are driven along other roads than those chosen, where the map is whole.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
         known = np.nan_to_num(log_prob)
-        value, moves = (None if part is None else part.cpu().numpy()[mask] for part in (score, move))
+        value, moves, second = (None if part is None else part.cpu().numpy()[mask] for part in (score, move, alone))
         fix = _steps_of_fixes(batch, mask)
         lowest, highest, far = self._stretches(batch, fix, segment)
         chance = np.where(segment >= 0, known, -np.inf)
@@ -150,7 +154,7 @@ class Driver:
             todo = np.flatnonzero(np.isin(trip, trip[broken]))
             if not len(todo):
                 break
-            value = moves = None
+            value, moves = second, None
 
         at = some, choice
         n = len(segment)

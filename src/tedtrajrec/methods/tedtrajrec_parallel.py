@@ -298,8 +298,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
-        *choices, score, move = self._played("options", self.options, batch)
-        driven = self._driver.drive(batch, Choices(*choices), score, move)
+        *choices, score, move, alone = self._played("options", self.options, batch)
+        driven = self._driver.drive(batch, Choices(*choices), score, move, alone)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)

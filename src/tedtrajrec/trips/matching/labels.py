@@ -5,9 +5,10 @@ no other way there is cheaper. Of any two segments the cheapest way leads over a
 its cost is found by reading two short lists. (Abraham, Delling, Goldberg and Werneck, A hub-based labeling algorithm,
 2011.)
 
-Labels grow faster than the network, so there is room for so many entries only (:func:`room_for`). The most important
-segments come first; the others are left with themselves as their only hub, and a search climbs from them to segments
-that are complete. The fewer those are, the longer are the climbs.
+Labels grow with the network, but ways that are asked for are short. So a label keeps its nearest :data:`MOST` hubs only,
+and says up to which cost it has them all, its *radius*: what two labels say of a way that costs less than the radius of
+either is exact, however large the network. For ways that may cost more, a search climbs to segments whose labels, with
+the way there, reach far enough (:mod:`tedtrajrec.trips.matching.climbs`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Records = NDArray[Any]
 
-ROOM = 1 << 22  # entries of 32 bytes at least: all labels of some 30,000 segments
-ROOM_PER_SEGMENT = 64
+MOST = 96  # entries of a label, of 32 bytes
 
 ENTRY = np.dtype(
     [
@@ -43,51 +43,52 @@ class Labels(NamedTuple):
     """N entries of the labels of all places, those of a label by cost."""
 
     offset: Ints  # [2 S + 1] place p has in direction d the entries offset[2 p + d]:offset[2 p + d + 1]
-    n_complete: int  # the places below this have all their hubs
+    radius: Floats  # [2 S] all hubs that cost less are in the label; inf where it has all there are
     entry: Records  # [N] ENTRY
     driven: Floats  # [N, 2] metres and seconds to the hub
 
 
-def room_for(n_segments: int) -> int:
-    """Return for how many entries there is room in a network of so many segments."""
-    return max(ROOM, ROOM_PER_SEGMENT * n_segments)
-
-
 @njit(cache=True, nogil=True)
-def build_labels(hierarchy: Hierarchy, room: int) -> Labels:  # pragma: no cover  (compiled)
-    """Return labels of about ``room`` entries, and one more in each direction for every segment that is left over."""
+def build_labels(hierarchy: Hierarchy, most: int) -> Labels:  # pragma: no cover  (compiled)
+    """Return labels of at most ``most`` entries each, at least one: the segment itself."""
     n = len(hierarchy.place)
-    offset = np.zeros(2 * n + 1, np.int64)
+    offset, radius = np.zeros(2 * n + 1, np.int64), np.full(2 * n, np.inf)
     entry, driven = np.empty(2 * n, ENTRY_TYPE), np.empty((2 * n, 2))
     # What is known of the label in work, by hub: the cost, the first arc, and the entry of the label where that ends.
     best = np.full(n, np.inf)
     first, above = np.empty(n, np.int32), np.empty(n, np.int64)
     found = np.empty(n, np.int32)
-    n_complete = n
     size = 0
     for p in range(n):
-        if size > room and n_complete == n:
-            n_complete = p
         for d in range(2):
+            here = 2 * p + d
+            arcs = range(hierarchy.offset[here], hierarchy.offset[here + 1])
+            for a in arcs:
+                radius[here] = min(radius[here], hierarchy.arc[a].cost + radius[2 * hierarchy.arc[a].upper + d])
             best[p], first[p] = 0.0, -1
             found[0] = p
             n_found = 1
-            if p < n_complete:
-                for a in range(hierarchy.offset[2 * p + d], hierarchy.offset[2 * p + d + 1]):
-                    label = 2 * hierarchy.arc[a].upper + d
-                    for e in range(offset[label], offset[label + 1]):
-                        h = entry[e].hub
-                        cost = hierarchy.arc[a].cost + entry[e].cost
-                        if best[h] == np.inf:
-                            found[n_found] = h
-                            n_found += 1
-                        if cost < best[h]:
-                            best[h], first[h], above[h] = cost, a, e
+            for a in arcs:
+                label = 2 * hierarchy.arc[a].upper + d
+                for e in range(offset[label], offset[label + 1]):
+                    h = entry[e].hub
+                    cost = hierarchy.arc[a].cost + entry[e].cost
+                    if cost >= radius[here]:
+                        break
+                    if best[h] == np.inf:
+                        found[n_found] = h
+                        n_found += 1
+                    if cost < best[h]:
+                        best[h], first[h], above[h] = cost, a, e
             hubs = found[:n_found]
             kept = _needed(hubs, best, offset, entry, 1 - d)
+            kept = kept[np.argsort(best[kept], kind="mergesort")]
+            if len(kept) > most:
+                radius[here] = best[kept[most]]
+                kept = kept[:most]
             if size + len(kept) > len(entry):
                 entry, driven = _resized(entry, driven, size, 5 * (size + len(kept)) // 4)
-            for h in kept[np.argsort(best[kept], kind="mergesort")]:
+            for h in kept:
                 a = first[h]
                 entry[size].hub, entry[size].arc, entry[size].cost = h, a, best[h]
                 driven[size] = 0.0
@@ -96,9 +97,9 @@ def build_labels(hierarchy: Hierarchy, room: int) -> Labels:  # pragma: no cover
                     driven[size, 1] = hierarchy.arc[a].seconds + driven[above[h], 1]
                 size += 1
             best[hubs] = np.inf
-            offset[2 * p + d + 1] = size
+            offset[here + 1] = size
     entry, driven = _resized(entry, driven, size, size)
-    return Labels(offset, n_complete, entry, driven)
+    return Labels(offset, radius, entry, driven)
 
 
 @njit(cache=True, nogil=True)
