@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Records = NDArray[Any]
 
-MOST = 96  # entries of a label, of 32 bytes
+MOST = 64  # entries of a label, of 32 bytes
 
 ENTRY = np.dtype(
     [

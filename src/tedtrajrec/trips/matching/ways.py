@@ -2,9 +2,9 @@
 
 A way costs metres, more on slow roads and for U-turns; its metres and seconds are kept beside its cost. The network is
 prepared once (:mod:`tedtrajrec.trips.matching.hierarchy`), and then the cost between any two segments is read from
-their labels (:mod:`tedtrajrec.trips.matching.labels`). Where there was no room for the label of a segment, a search
-climbs from it to those that have one (:mod:`tedtrajrec.trips.matching.climbs`), and theirs are read with what it costs
-to get there. Nothing found is kept, so results do not depend on what was asked before.
+their labels (:mod:`tedtrajrec.trips.matching.labels`). Labels know what is near. Where a way may be longer, searches
+climb from both ends to segments whose labels reach the middle (:mod:`tedtrajrec.trips.matching.climbs`), and theirs are
+read with what it costs to get there. Nothing found is kept, so results do not depend on what was asked before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.splitmix import mixed, unit
 from tedtrajrec.trips.matching.climbs import ENTERING, LEAVING, Climbs, Search, begin, climb, new_climbs, new_search
 from tedtrajrec.trips.matching.hierarchy import Hierarchy, build_hierarchy
-from tedtrajrec.trips.matching.labels import Labels, build_labels, room_for
+from tedtrajrec.trips.matching.labels import MOST, Labels, build_labels
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,6 +31,7 @@ Records = NDArray[Any]
 UNIQUE = 1e-6  # share by which costs are varied, so that of equally long ways one is the cheapest
 GRAIN = 2.0**-30  # costs are multiples of this: sums of up to 8,000 km are exact, in whatever order they are made
 FAR = 1e18  # farther than any way
+FARTHER = 8  # radii that are looked at first for a way of any length
 FEW = 64  # targets there is room for beforehand
 
 HUB = np.dtype(
@@ -62,7 +63,7 @@ class Scratch(NamedTuple):
     hub: Records  # [S] HUB, by place
     arcs: Segments  # [S + 1] of a way that is traced
     search: Search
-    source: Climbs  # room for the climbs of one question
+    source: Climbs  # room for the first steps of one question
     targets: Climbs
 
 
@@ -89,7 +90,7 @@ def roads_of(network: RoadNetwork, u_turn_m: float, speed_power: float) -> Roads
     return known[key]
 
 
-def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_room: int | None = None) -> Roads:
+def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, most: int = MOST) -> Roads:
     """Return the graph of a network.
 
     Parameters
@@ -98,8 +99,8 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_r
         What a U-turn costs; there are U-turns only where the network has them.
     speed_power
         The cost of a metre falls with this power of the speed; on average over the network it is 1.
-    label_room
-        For how many entries of labels there is room; as many as the size of the network calls for if not given.
+    most
+        Entries of a label.
     """
     segment = np.arange(network.n_segments)
     source = np.repeat(segment, np.diff(network.succ_offset))
@@ -111,7 +112,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, label_r
     turn_cost = np.where(network.succ == network.twin[source], np.round(u_turn_m / GRAIN) * GRAIN, 0.0)
     arcs = cost[source] + turn_cost, network.length_m[source] + turn_cost, seconds[source]
     hierarchy = build_hierarchy(network.succ_offset, network.succ, arcs)
-    labels = build_labels(hierarchy, room_for(network.n_segments) if label_room is None else label_room)
+    labels = build_labels(hierarchy, most)
     return Roads(network.succ_offset, network.succ, turn_cost, network.length_m, cost, seconds, hierarchy, labels)
 
 
@@ -120,7 +121,7 @@ def new_scratch(n_segments: int) -> Scratch:
     hub = np.zeros(n_segments, HUB)
     hub["cost"] = np.inf
     arcs = np.empty(n_segments + 1, np.int32)
-    return Scratch(hub, arcs, new_search(n_segments), new_climbs(1), new_climbs(FEW))
+    return Scratch(hub, arcs, new_search(n_segments), new_climbs(1, 1), new_climbs(FEW, FEW))
 
 
 @njit(cache=True, nogil=True)
@@ -137,32 +138,32 @@ def aim(roads: Roads, scratch: Scratch, targets: Segments) -> Climbs:  # pragma:
     """Return the targets of :func:`find_ways`, which hold until others are aimed at."""
     climbs = scratch.targets
     if len(targets) >= len(climbs.offset):
-        climbs = new_climbs(len(targets))
+        climbs = new_climbs(len(targets), len(targets))
     for j in range(len(targets)):
-        p = roads.hierarchy.place[targets[j]]
-        begin(climbs, j, p)
-        if p >= roads.labels.n_complete:
-            climbs = climb(roads.hierarchy, roads.labels.n_complete, scratch.search, climbs, j, ENTERING)
+        begin(roads.labels, climbs, j, roads.hierarchy.place[targets[j]], ENTERING)
     return climbs
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _leave(roads: Roads, scratch: Scratch, source: int) -> Climbs:  # pragma: no cover  (compiled)
-    """Return the climb from the start of a source."""
-    climbs = scratch.source
-    p = roads.hierarchy.place[source]
-    begin(climbs, 0, p)
-    if p >= roads.labels.n_complete:
-        climbs = climb(roads.hierarchy, roads.labels.n_complete, scratch.search, climbs, 0, LEAVING)
-    return climbs
+    """Return the first step from the start of a source."""
+    begin(roads.labels, scratch.source, 0, roads.hierarchy.place[source], LEAVING)
+    return scratch.source
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _sure(labels: Labels, source: Climbs, targets: Climbs, j: int) -> float:  # pragma: no cover  (compiled)
+    """Return below which cost the labels of a source and of target ``j`` know all ways."""
+    leaving = labels.radius[2 * source.step[0].place + LEAVING]
+    return min(leaving, labels.radius[2 * targets.step[targets.offset[j]].place + ENTERING])
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _spread(labels: Labels, hub: Records, source: Climbs, limit: float) -> None:  # pragma: no cover  (compiled)
     """Note what each hub within ``limit`` costs from the start of the source."""
     for k in range(source.offset[1]):
-        label = 2 * source.step[k].place + LEAVING
-        for e in range(labels.offset[label], labels.offset[label + 1]):
+        first = labels.offset[2 * source.step[k].place + LEAVING]
+        for e in range(first, first + source.step[k].entries):
             cost = source.step[k].cost + labels.entry[e].cost
             if cost > limit:
                 break  # entries are sorted by cost
@@ -175,8 +176,8 @@ def _spread(labels: Labels, hub: Records, source: Climbs, limit: float) -> None:
 def _forget(labels: Labels, hub: Records, source: Climbs, limit: float) -> None:  # pragma: no cover  (compiled)
     """Undo :func:`_spread`."""
     for k in range(source.offset[1]):
-        label = 2 * source.step[k].place + LEAVING
-        for e in range(labels.offset[label], labels.offset[label + 1]):
+        first = labels.offset[2 * source.step[k].place + LEAVING]
+        for e in range(first, first + source.step[k].entries):
             if source.step[k].cost + labels.entry[e].cost > limit:
                 break
             hub[labels.entry[e].hub].cost = np.inf
@@ -189,8 +190,8 @@ def _meet(
     """Return the way to target ``j`` within ``limit``, once the hubs of the source are noted."""
     best, last, down = limit, -1, -1
     for k in range(targets.offset[j], targets.offset[j + 1]):
-        label = 2 * targets.step[k].place + ENTERING
-        for e in range(labels.offset[label], labels.offset[label + 1]):
+        first = labels.offset[2 * targets.step[k].place + ENTERING]
+        for e in range(first, first + targets.step[k].entries):
             cost = targets.step[k].cost + labels.entry[e].cost
             if cost > best:
                 break
@@ -201,10 +202,10 @@ def _meet(
     h = up = -1
     if down >= 0:
         h = labels.entry[last].hub
-        first, up = hub[h].entry, hub[h].step
+        there, up = hub[h].entry, hub[h].step
         behind, ahead = source.step[up], targets.step[down]
-        metres = behind.metres + labels.driven[first, 0] + (labels.driven[last, 0] + ahead.metres)
-        seconds = behind.seconds + labels.driven[first, 1] + (labels.driven[last, 1] + ahead.seconds)
+        metres = behind.metres + labels.driven[there, 0] + (labels.driven[last, 0] + ahead.metres)
+        seconds = behind.seconds + labels.driven[there, 1] + (labels.driven[last, 1] + ahead.seconds)
     return Way(best, metres, seconds, h, up, down)
 
 
@@ -225,31 +226,80 @@ def find_ways(
     before = roads.cost[source]  # labels say what it costs from the start of the source
     start = _leave(roads, scratch, source)
     _spread(labels, hub, start, before + most)
-    loop = -1
+    loop, farthest = -1, -1.0
     for j in range(len(room)):
         if room[j] < 0.0:
             continue
-        if targets.step[targets.offset[j]].place == start.step[0].place:
+        if targets.step[j].place == start.step[0].place:
             loop = j
             continue
         way = _meet(labels, hub, start, targets, j, before + min(room[j], FAR))
         metres[j] = way.metres - roads.length[source]
         seconds[j] = way.seconds - roads.seconds[source]
+        if way.cost >= _sure(labels, start, targets, j):  # not a number until then, and the cost that is to be beaten
+            metres[j], seconds[j] = np.nan, way.cost
+            farthest = max(farthest, way.cost)
     _forget(labels, hub, start, before + most)
+    if farthest >= 0.0:
+        _find_far(roads, scratch, source, targets, farthest, room, metres, seconds)
     if loop >= 0:
         _, way = _find_loop(roads, scratch, source, targets, loop, min(room[loop], FAR))
         metres[loop], seconds[loop] = way.metres, way.seconds
 
 
 @njit(cache=True, nogil=True)
+def _find_far(
+    roads: Roads,
+    scratch: Scratch,
+    source: int,
+    targets: Climbs,
+    farthest: float,
+    room: Floats,
+    metres: Floats,
+    seconds: Floats,
+) -> None:  # pragma: no cover  (compiled)
+    """Fill in the ways of :func:`find_ways` that labels alone do not tell; none costs more than ``farthest``."""
+    hierarchy, labels, hub = roads.hierarchy, roads.labels, scratch.hub
+    start = climb(hierarchy, labels, scratch.search, hierarchy.place[source], LEAVING, farthest)
+    _spread(labels, hub, start, farthest)
+    for j in range(len(room)):
+        if room[j] >= 0.0 and np.isnan(metres[j]):
+            goal = climb(hierarchy, labels, scratch.search, targets.step[j].place, ENTERING, seconds[j])
+            way = _meet(labels, hub, start, goal, 0, seconds[j])
+            metres[j] = way.metres - roads.length[source]
+            seconds[j] = way.seconds - roads.seconds[source]
+    _forget(labels, hub, start, farthest)
+
+
+@njit(cache=True, nogil=True)
 def _find_way(
     roads: Roads, scratch: Scratch, source: int, targets: Climbs, j: int, limit: float
+) -> tuple[Way, Climbs, Climbs]:  # pragma: no cover  (compiled)
+    """Return the way from the start of ``source`` to target ``j`` within ``limit``, and the climbs it was found with."""
+    hierarchy, labels = roads.hierarchy, roads.labels
+    start, goal = _leave(roads, scratch, source), targets
+    way = _join(labels, scratch.hub, start, goal, j, limit)
+    sure = _sure(labels, start, targets, j)
+    if way.cost < sure:
+        return way, start, goal
+    # The climbs of a far way are long, those of an endless one endless: most are not that far.
+    for reach in (min(FARTHER * sure, way.cost), way.cost):
+        start = climb(hierarchy, labels, scratch.search, start.step[0].place, LEAVING, reach)
+        goal = climb(hierarchy, labels, scratch.search, targets.step[j].place, ENTERING, reach)
+        way = _join(labels, scratch.hub, start, goal, 0, reach)
+        if way.hub >= 0:
+            break
+    return way, start, goal
+
+
+@njit(cache=True, nogil=True)
+def _join(
+    labels: Labels, hub: Records, source: Climbs, targets: Climbs, j: int, limit: float
 ) -> Way:  # pragma: no cover  (compiled)
-    """Return the way from the start of ``source`` to target ``j`` within ``limit``."""
-    start = _leave(roads, scratch, source)
-    _spread(roads.labels, scratch.hub, start, limit)
-    way = _meet(roads.labels, scratch.hub, start, targets, j, limit)
-    _forget(roads.labels, scratch.hub, start, limit)
+    """Return the way from a source to target ``j`` within ``limit``."""
+    _spread(labels, hub, source, limit)
+    way = _meet(labels, hub, source, targets, j, limit)
+    _forget(labels, hub, source, limit)
     return way
 
 
@@ -261,7 +311,7 @@ def _find_loop(
     first, best = -1, Way(np.inf, np.inf, np.inf, -1, -1, -1)
     for i in range(roads.succ_offset[segment], roads.succ_offset[segment + 1]):
         turn = roads.turn_cost[i]
-        way = _find_way(roads, scratch, roads.succ[i], targets, j, min(room, best.cost) - turn)
+        way, _, _ = _find_way(roads, scratch, roads.succ[i], targets, j, min(room, best.cost) - turn)
         if way.hub >= 0:
             first = roads.succ[i]
             best = Way(way.cost + turn, way.metres + turn, way.seconds, way.hub, way.up, way.down)
@@ -284,11 +334,10 @@ def trace_way(
         source, _ = _find_loop(roads, scratch, source, goal, 0, FAR)
         out = _with(out, size, source)
         size += 1
-    way = _find_way(roads, scratch, source, goal, 0, FAR)
+    way, start, goal = _find_way(roads, scratch, source, goal, 0, FAR)
     # A stack of the arcs that are left to drive, the next on top.
     arcs, arc = scratch.arcs, roads.hierarchy.arc
     n_down = _arcs_up(roads, goal, way.down, way.hub, ENTERING, arcs)
-    start = _leave(roads, scratch, source)
     n = n_down + _arcs_up(roads, start, way.up, way.hub, LEAVING, arcs[n_down:])
     _reverse(arcs[n_down:n])
     while n > 0:
