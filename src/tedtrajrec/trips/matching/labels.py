@@ -5,10 +5,10 @@ no other way there is cheaper. Of any two segments the cheapest way leads over a
 its cost is found by reading two short lists. (Abraham, Delling, Goldberg and Werneck, A hub-based labeling algorithm,
 2011.)
 
-Labels grow with the network, but ways that are asked for are short. So a label keeps its nearest :data:`MOST` hubs only,
-and says up to which cost it has them all, its *radius*: what two labels say of a way that costs less than the radius of
-either is exact, however large the network. For ways that may cost more, a search climbs to segments whose labels, with
-the way there, reach far enough (:mod:`tedtrajrec.trips.matching.climbs`).
+Labels grow with the network, but the ways that are asked for are short. So a label keeps only its nearest :data:`MOST`
+hubs, and says up to which cost it has them all, its *radius*: what two labels say of a way that costs less than the
+radius of either is exact, however large the network is. For ways that may cost more, a search climbs to segments whose
+labels, with the way there, reach far enough (:mod:`tedtrajrec.trips.matching.climbs`).
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ def _leave(roads: Roads, scratch: Scratch, source: int) -> Climbs:  # pragma: no
 def _sure(labels: Labels, source: Climbs, targets: Climbs, j: int) -> float:  # pragma: no cover  (compiled)
     """Return below which cost the labels of a source and of target ``j`` know all ways."""
     leaving = labels.radius[2 * source.step[0].place + LEAVING]
-    return min(leaving, labels.radius[2 * targets.step[targets.offset[j]].place + ENTERING])
+    entering = labels.radius[2 * targets.step[targets.offset[j]].place + ENTERING]
+    return float(min(leaving, entering))
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -275,7 +276,7 @@ def _find_far(
 def _find_way(
     roads: Roads, scratch: Scratch, source: int, targets: Climbs, j: int, limit: float
 ) -> tuple[Way, Climbs, Climbs]:  # pragma: no cover  (compiled)
-    """Return the way from the start of ``source`` to target ``j`` within ``limit``, and the climbs it was found with."""
+    """Return the way from the start of ``source`` to target ``j`` within ``limit``, and the climbs it was found by."""
     hierarchy, labels = roads.hierarchy, roads.labels
     start, goal = _leave(roads, scratch, source), targets
     way = _join(labels, scratch.hub, start, goal, j, limit)
