@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tedtrajrec.network.curve import along_curve
 from tedtrajrec.network.landmarks import landmark_heights
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.reach_search import search_gaps
@@ -114,7 +115,8 @@ class GapSearch:
         if not 0 <= n <= network.n_segments:
             raise ValueError(f"n_roads is {n}; the network has {network.n_segments} segments")
         self.network = network
-        self._order = _along_curve(network, n)
+        order = along_curve(network)
+        self._order = np.concatenate([order[order < n], order[order >= n]])  # links come last
         self._place = np.empty_like(self._order)
         self._place[self._order] = np.arange(len(self._order))
         self._graph = self._sorted_graph(cost, n)
@@ -225,14 +227,3 @@ class GapSearch:
             road["x"] + ratio * (road["end_x"] - road["x"]),
             road["y"] + ratio * (road["end_y"] - road["y"]),
         )
-
-
-def _along_curve(network: RoadNetwork, n_roads: int) -> Segments:
-    """Return all segments in the order of a Z-shaped curve through their starts; links come last [S]."""
-    x, y = network.plane.to_xy(network.node_lon, network.node_lat)
-    code = np.zeros(network.n_nodes, np.int64)
-    for shift, values in enumerate((x, y)):
-        cell = ((values - values.min()) / 50.0).astype(np.int64)  # of 50 m
-        for bit in range(20):
-            code |= (cell >> bit & 1) << (2 * bit + shift)
-    return np.lexsort([code[network.seg_from], np.arange(network.n_segments) >= n_roads]).astype(np.int32)

@@ -132,7 +132,7 @@ def test_ways_are_the_cheapest(network: RoadNetwork, most: int, u_turn_m: float)
         assert np.array_equal(np.isfinite(found).all(axis=1), np.isfinite(cost))
         # A way of exactly its room is found, one that is dearer by the least amount is not.
         exact = np.where(np.isfinite(cost), cost, 1e6)
-        assert np.array_equal(ask(roads, scratch, source, everywhere, exact), found)
+        np.testing.assert_allclose(ask(roads, scratch, source, everywhere, exact), found, rtol=1e-12, atol=1e-9)
         less = ask(roads, scratch, source, everywhere, exact - GRAIN)
         assert (less[cost > 0] == np.inf).all()
         assert (less[cost == 0] == -1).all()

@@ -96,7 +96,7 @@ def climb(
     begin(labels, climbs, 0, place, direction)
     seen[place].step = 0
     size = 1
-    waiting = push(keys, items, 0, -float(place), place)
+    waiting = push(keys, items, 0, -float(hierarchy.rank[place]), place)
     while waiting > 0:
         p = items[0]
         waiting = pop(keys, items, waiting)
@@ -117,7 +117,7 @@ def climb(
                     climbs = Climbs(climbs.offset, resized(climbs.step, size, 2 * size))
                 seen[q].climb, seen[q].step = number, size
                 size += 1
-                waiting = push(keys, items, waiting, -float(q), q)
+                waiting = push(keys, items, waiting, -float(hierarchy.rank[q]), q)
             elif cost >= climbs.step[seen[q].step].cost:
                 continue
             step = climbs.step[seen[q].step]

@@ -5,8 +5,9 @@ the cheapest way between two of its neighbours led through it, a *shortcut* take
 from its start to ever more important segments, over arcs and shortcuts, and down again to its end, so a search that
 only climbs, from both ends, finds it. (Geisberger, Sanders, Schultes and Delling, Contraction hierarchies, 2008.)
 
-Segments are numbered anew here, by *place*: the most important, contracted last, has place 0. Arcs are kept at their
-lower end, those that leave it (direction 0) apart from those that enter it (direction 1).
+The *rank* of a segment tells how important it is; that of the most important, contracted last, is 0. Segments are
+numbered anew here, by *place*, so that what is near on the map is near in memory. Arcs are kept at their lower end,
+those that leave it (direction 0) apart from those that enter it (direction 1).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Hierarchy(NamedTuple):
     """The contracted graph of S segments with A arcs."""
 
     place: Numbers  # [S] of each segment
-    segment: Numbers  # [S] at each place
+    rank: Numbers  # [S] at each place
     offset: Ints  # [2 S + 1] place p has in direction d the arcs offset[2 p + d]:offset[2 p + d + 1]
     arc: Records  # [A] ARC
 
@@ -79,7 +80,7 @@ class _Scratch(NamedTuple):
     search: Ints  # [1] number of the last search
 
 
-def build_hierarchy(succ_offset: Ints, succ: Numbers, arcs: tuple[Floats, Floats, Floats]) -> Hierarchy:
+def build_hierarchy(succ_offset: Ints, succ: Numbers, arcs: tuple[Floats, Floats, Floats], order: Numbers) -> Hierarchy:
     """Contract a graph.
 
     Parameters
@@ -87,29 +88,34 @@ def build_hierarchy(succ_offset: Ints, succ: Numbers, arcs: tuple[Floats, Floats
     arcs
         Cost, metres and seconds from the start of a segment to the start of its successor, for all successors. Costs
         must be whole multiples of a power of two, so that sums do not depend on their order.
+    order
+        The segments in the order of their places.
     """
     n = len(succ_offset) - 1
     tail = np.repeat(np.arange(n, dtype=np.int32), np.diff(succ_offset))
-    order, graph = _contract(n, tail, succ, arcs[0])
-    place = np.empty(n, np.int32)
-    place[order] = np.arange(n - 1, -1, -1, dtype=np.int32)
+    contracted, graph = _contract(n, tail, succ, arcs[0])
+    rank, place = np.empty(n, np.int32), np.empty(n, np.int32)
+    rank[contracted] = np.arange(n - 1, -1, -1, dtype=np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
 
     # Each arc moves to its lower end.
     kept = np.flatnonzero((graph.left != GONE) & (graph.tail != graph.head))
-    from_place, to_place = place[graph.tail[kept]], place[graph.head[kept]]
-    end = 2 * np.maximum(from_place, to_place).astype(np.int64) + (from_place < to_place)
+    tail, head = graph.tail[kept], graph.head[kept]
+    climbs = rank[head] < rank[tail]
+    lower, upper = np.where(climbs, tail, head), np.where(climbs, head, tail)
+    end = 2 * place[lower].astype(np.int64) + ~climbs
     by_end = np.argsort(end, kind="stable")
     kept = kept[by_end]
     new = np.full(len(graph.tail), -1, np.int32)
     new[kept] = np.arange(len(kept))
     is_shortcut = graph.left[kept] >= 0
     arc = np.empty(len(kept), ARC)
-    arc["upper"] = np.minimum(from_place, to_place)[by_end]
+    arc["upper"] = place[upper[by_end]]
     arc["left"] = np.where(is_shortcut, new[graph.left[kept]], -1)
     arc["right"] = np.where(is_shortcut, new[graph.right[kept]], graph.head[kept])
     for name, values in zip(("cost", "metres", "seconds"), arcs, strict=True):
         arc[name] = _over_parts(values, graph.left, graph.right)[kept]
-    return Hierarchy(place, order[::-1].copy(), np.searchsorted(end[by_end], np.arange(2 * n + 1)), arc)
+    return Hierarchy(place, rank[order], np.searchsorted(end[by_end], np.arange(2 * n + 1)), arc)
 
 
 @njit(cache=True, nogil=True)

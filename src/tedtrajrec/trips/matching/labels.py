@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Records = NDArray[Any]
 
-MOST = 64  # entries of a label, of 32 bytes
+MOST = 80  # entries of a label, of 32 bytes
 
 ENTRY = np.dtype(
     [
@@ -48,29 +48,53 @@ class Labels(NamedTuple):
     driven: Floats  # [N, 2] metres and seconds to the hub
 
 
-@njit(cache=True, nogil=True)
-def build_labels(hierarchy: Hierarchy, most: int) -> Labels:  # pragma: no cover  (compiled)
+def build_labels(hierarchy: Hierarchy, most: int) -> Labels:
     """Return labels of at most ``most`` entries each, at least one: the segment itself."""
+    first, last, radius, entry, driven = _made(hierarchy, most)
+    count = last - first
+    offset = np.concatenate([[0], np.cumsum(count)])
+    # Arrays of numpy, which asks the system for large pages: reading a label is mostly waiting for memory.
+    laid = Labels(offset, radius, np.empty(offset[-1], ENTRY), np.empty((offset[-1], 2)))
+    _lay_out(first, entry, driven, laid)
+    return laid
+
+
+@njit(cache=True, nogil=True)
+def _lay_out(first: Ints, entry: Records, driven: Floats, laid: Labels) -> None:  # pragma: no cover  (compiled)
+    """Copy labels, which begin at ``first``, into the order of their places."""
+    for label in range(len(first)):
+        e = first[label]
+        for k in range(laid.offset[label], laid.offset[label + 1]):
+            laid.entry[k] = entry[e]
+            laid.driven[k, 0], laid.driven[k, 1] = driven[e, 0], driven[e, 1]
+            e += 1
+
+
+@njit(cache=True, nogil=True)
+def _made(
+    hierarchy: Hierarchy, most: int
+) -> tuple[Ints, Ints, Floats, Records, Floats]:  # pragma: no cover  (compiled)
+    """Return where each label begins and ends, its radius, and the entries of all, the most important first."""
     n = len(hierarchy.place)
-    offset, radius = np.zeros(2 * n + 1, np.int64), np.full(2 * n, np.inf)
+    first, last, radius = np.zeros(2 * n, np.int64), np.zeros(2 * n, np.int64), np.full(2 * n, np.inf)
     entry, driven = np.empty(2 * n, ENTRY_TYPE), np.empty((2 * n, 2))
     # What is known of the label in work, by hub: the cost, the first arc, and the entry of the label where that ends.
     best = np.full(n, np.inf)
-    first, above = np.empty(n, np.int32), np.empty(n, np.int64)
+    arc, above = np.empty(n, np.int32), np.empty(n, np.int64)
     found = np.empty(n, np.int32)
     size = 0
-    for p in range(n):
+    for p in np.argsort(hierarchy.rank):
         for d in range(2):
             here = 2 * p + d
             arcs = range(hierarchy.offset[here], hierarchy.offset[here + 1])
             for a in arcs:
                 radius[here] = min(radius[here], hierarchy.arc[a].cost + radius[2 * hierarchy.arc[a].upper + d])
-            best[p], first[p] = 0.0, -1
+            best[p], arc[p] = 0.0, -1
             found[0] = p
             n_found = 1
             for a in arcs:
                 label = 2 * hierarchy.arc[a].upper + d
-                for e in range(offset[label], offset[label + 1]):
+                for e in range(first[label], last[label]):
                     h = entry[e].hub
                     cost = hierarchy.arc[a].cost + entry[e].cost
                     if cost >= radius[here]:
@@ -79,17 +103,18 @@ def build_labels(hierarchy: Hierarchy, most: int) -> Labels:  # pragma: no cover
                         found[n_found] = h
                         n_found += 1
                     if cost < best[h]:
-                        best[h], first[h], above[h] = cost, a, e
+                        best[h], arc[h], above[h] = cost, a, e
             hubs = found[:n_found]
-            kept = _needed(hubs, best, offset, entry, 1 - d)
+            kept = _needed(hubs, best, first, last, entry, 1 - d)
             kept = kept[np.argsort(best[kept], kind="mergesort")]
             if len(kept) > most:
                 radius[here] = best[kept[most]]
                 kept = kept[:most]
             if size + len(kept) > len(entry):
                 entry, driven = _resized(entry, driven, size, 5 * (size + len(kept)) // 4)
+            first[here] = size
             for h in kept:
-                a = first[h]
+                a = arc[h]
                 entry[size].hub, entry[size].arc, entry[size].cost = h, a, best[h]
                 driven[size] = 0.0
                 if a >= 0:
@@ -97,21 +122,20 @@ def build_labels(hierarchy: Hierarchy, most: int) -> Labels:  # pragma: no cover
                     driven[size, 1] = hierarchy.arc[a].seconds + driven[above[h], 1]
                 size += 1
             best[hubs] = np.inf
-            offset[here + 1] = size
-    entry, driven = _resized(entry, driven, size, size)
-    return Labels(offset, radius, entry, driven)
+            last[here] = size
+    return first, last, radius, entry, driven
 
 
 @njit(cache=True, nogil=True)
 def _needed(
-    hubs: Numbers, best: Floats, offset: Ints, entry: Records, back: int
+    hubs: Numbers, best: Floats, first: Ints, last: Ints, entry: Records, back: int
 ) -> Numbers:  # pragma: no cover  (compiled)
     """Return those hubs to which no way over another hub is cheaper; ``back`` is the opposite direction."""
     kept = np.empty(len(hubs), np.int32)
     n = 0
     for h in hubs:
         is_needed = True
-        for e in range(offset[2 * h + back], offset[2 * h + back + 1]):
+        for e in range(first[2 * h + back], last[2 * h + back]):
             if entry[e].cost >= best[h]:
                 break
             if best[entry[e].hub] + entry[e].cost < best[h]:

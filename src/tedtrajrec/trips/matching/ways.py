@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.growing import resized
+from tedtrajrec.network.curve import along_curve
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.splitmix import mixed, unit
 from tedtrajrec.trips.matching.climbs import ENTERING, LEAVING, Climbs, Search, begin, climb, new_climbs, new_search
@@ -111,7 +112,7 @@ def new_roads(network: RoadNetwork, u_turn_m: float, speed_power: float, most: i
     seconds = network.length_m / speed
     turn_cost = np.where(network.succ == network.twin[source], np.round(u_turn_m / GRAIN) * GRAIN, 0.0)
     arcs = cost[source] + turn_cost, network.length_m[source] + turn_cost, seconds[source]
-    hierarchy = build_hierarchy(network.succ_offset, network.succ, arcs)
+    hierarchy = build_hierarchy(network.succ_offset, network.succ, arcs, along_curve(network))
     labels = build_labels(hierarchy, most)
     return Roads(network.succ_offset, network.succ, turn_cost, network.length_m, cost, seconds, hierarchy, labels)
 
