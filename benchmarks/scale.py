@@ -1,6 +1,6 @@
 """What recovery, matching and training cost on networks of 10,000 to a million segments.
 
-    python benchmarks/scale.py [--tiles 1 6 22 110] [-o rows.jsonl]          # use, on the processor
+    python benchmarks/scale.py [--tiles 1 6 22 110] [--only match route_hmm] [-o rows.jsonl]     # use, on the processor
     python benchmarks/scale.py --train [--device cuda] [--tiles 1 22]        # a training step of tedtrajrec_parallel
 
 The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next. Trips are
@@ -106,6 +106,13 @@ def parallel_for(network: RoadNetwork) -> TedTrajRecParallel:
     return method
 
 
+MAKERS: dict[str, Callable[[RoadNetwork], Any]] = {
+    "tedtrajrec_parallel": parallel_for,
+    "match": Matcher,
+    "route_hmm": RouteHmm,
+}
+
+
 def memory(peak: bool = False) -> int:
     """Return the bytes that the process holds, or the most it held since :func:`forget_peak`."""
     name = "VmHWM" if peak else "VmRSS"
@@ -120,8 +127,8 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", "ascii")
 
 
-def in_use(tiles: int, trips: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the rows of one network: for each method and number of trips at once."""
+def in_use(tiles: int, trips: tuple[int, ...], only: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of one network: for each of some methods and number of trips at once."""
     network = tiled(tiles)
     size = sum(array.nbytes for array in network.arrays().values())
     for b in trips:
@@ -150,12 +157,8 @@ def in_use(tiles: int, trips: tuple[int, ...]) -> list[dict[str, Any]]:
         )
         print(json.dumps(rows[-1]), flush=True)
 
-    makers: dict[str, Callable[[RoadNetwork], Any]] = {
-        "tedtrajrec_parallel": parallel_for,
-        "match": Matcher,
-        "route_hmm": RouteHmm,
-    }
-    for what, make in makers.items():
+    for what in only:
+        make = MAKERS[what]
         forget_peak()
         before, began = memory(), time.perf_counter()
         method = make(network)
@@ -229,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--tiles", type=int, nargs="+")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS), help="what is used")
     parser.add_argument("--train", action="store_true", help="a training step, in place of use")
     parser.add_argument("--whole", action="store_true", help="train on the whole network, however large")
     parser.add_argument("--device", default="auto")
@@ -242,10 +246,10 @@ def main() -> None:
         print(json.dumps(in_training(tiles[0], arguments.batch[-1], device, arguments.whole)))
         return
     if arguments.here:
-        in_use(tiles[0], tuple(arguments.batch))
+        in_use(tiles[0], tuple(arguments.batch), arguments.only)
         return
     rows: list[dict[str, Any]] = []
-    options = ["--device", arguments.device, "--batch", *map(str, arguments.batch)]
+    options = ["--device", arguments.device, "--batch", *map(str, arguments.batch), "--only", *arguments.only]
     options += [f"--{name}" for name in ("train", "whole") if getattr(arguments, name)]
     for count in tiles:
         command = [sys.executable, __file__, "--here", "--tiles", str(count), *options]

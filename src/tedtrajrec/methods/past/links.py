@@ -43,11 +43,13 @@ def find_links(drives: Drives, *, least_trips: int = 2) -> Links:
 
 
 def with_links(network: RoadNetwork, links: Links) -> RoadNetwork:
-    """Return the network with the links as further segments: link i is segment S + i.
+    """Return the network with the links as further segments: link i is segment S + i. Without links it is the same.
 
     Only the source of a link leads onto it, and it leads to its target alone. It has the class of its source.
     """
     n, count = network.n_segments, len(links.source)
+    if count == 0:  # the same network, so that what others prepared of it serves here too
+        return network
     link = n + np.arange(count)
     source = np.concatenate([np.repeat(np.arange(n), np.diff(network.succ_offset)), links.source, link])
     follower = np.concatenate([network.succ, link, links.target])
