@@ -71,11 +71,12 @@ class Matcher:
 
     Results do not depend on the number of workers, nor on the other trips matched with a trip.
 
-    The first matcher of a network prepares it for finding routes: 1 s for 20,000 segments, 1 minute for a million.
+    The first matcher of a network prepares it for finding routes: 1 s for 20,000 segments, 1 to 10 minutes for a
+    million.
 
-    Memory: about 70 bytes for each vertex of the network, 310 for each segment, and labels of up to 134 MB or, if
-    that is more, 2 KiB for each segment; for each thread 56 bytes a segment; for each fix about 90 bytes of result and
-    15 a segment driven.
+    Memory: about 70 bytes for each vertex of the network, and for each segment 300 to 600 and labels of 2 to 5 KiB,
+    for which twice as much is needed while they are made; for each thread 56 bytes a segment; for each fix about 90
+    bytes of result and 15 a segment driven.
 
     Parameters
     ----------
