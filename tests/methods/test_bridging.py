@@ -1,9 +1,9 @@
-"""Gaps without a way through the choices of their steps are driven along the map, where it has one."""
+"""Breaks that the choices of steps leave are driven around along the map, where it has a way."""
 
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.methods.bridging import Fixes, Positions, bridge
@@ -16,6 +16,7 @@ GAPS = NetworkxGaps(CITY)
 ROUTER = Router(CITY)
 STEP_S = 15
 REACH_M = 300.0
+SHORT_M = 60.0  # what is far in steps of this length is far in most of the city
 
 
 def trip_of(rng, fixes, choices):
@@ -29,10 +30,10 @@ def trip_of(rng, fixes, choices):
     return row, Positions(segment, ratio, likely), segment[:, 0].copy(), ratio[:, 0].copy(), broken
 
 
-def faults(segment, ratio):
+def faults(segment, ratio, reach_m=REACH_M):
     none = [None] * len(segment)
     places = [int(s) for s in segment], [float(r) for r in ratio]
-    return check_trip(CITY, GAPS, *places, none, step_s=STEP_S, top_speed_mps=REACH_M / STEP_S)
+    return check_trip(CITY, GAPS, *places, none, step_s=STEP_S, top_speed_mps=reach_m / STEP_S)
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,6 +79,65 @@ def fewest(row, positions):
             for b in best
         }
     return min(best.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 4), choices=st.integers(1, 3))
+def test_no_more_fixes_are_moved_than_that_takes(seed, fixes, choices):
+    rng = np.random.default_rng(seed)
+    row, positions, _, _, broken = trip_of(rng, fixes, choices)
+    taken = rng.integers(0, choices, len(broken)), rng.random(len(broken))  # not the likeliest, and placed elsewhere
+    segment, ratio = positions.segment[np.arange(len(broken)), taken[0]], taken[1]
+    before = segment.copy(), ratio.copy()
+    here = [
+        [(s, ratio[i] if s == segment[i] else r) for s, r in zip(positions.segment[i], positions.ratio[i], strict=True)]
+        for i in row
+    ]
+    least = min(
+        (
+            sum(
+                ROUTER.distances(*a, *b)[0] > REACH_M * (last - first)
+                for (a, b), (first, last) in zip(itertools.pairwise(chosen), itertools.pairwise(row), strict=True)
+            ),
+            sum(place[0] != before[0][i] for place, i in zip(chosen, row, strict=True)),
+        )
+        for chosen in itertools.product(*here)
+    )
+    bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken)
+    left = sum(broken[first + 1 : last + 1].any() for first, last in itertools.pairwise(row))
+    stayed = segment[row] == before[0][row]
+    assert (left, int((~stayed).sum())) == least
+    np.testing.assert_array_equal(ratio[row][stayed], before[1][row][stayed])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_only_the_step_that_is_astray_is_moved(seed):
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, len(CITY), 2), rng.random(2)
+    metres = ROUTER.distances(ends[0][:1], ends[1][:1], ends[0][1:], ends[1][1:])[0]
+    n = int(metres / (0.8 * SHORT_M)) + 2
+    assume(4 <= n <= 30)
+    segment, ratio, broken = np.full(n, ends[0][0]), np.full(n, ends[1][0]), np.ones(n, bool)
+    segment[-1], ratio[-1], broken[0] = ends[0][1], ends[1][1], False
+    fixes = Fixes(np.array([0, n - 1]), np.zeros(2, int))
+    positions = Positions(segment[:, None], ratio[:, None], np.zeros((n, 1)))
+    segment[1:-1] = -1  # so that the way leads from fix to fix
+    bridge(ROUTER, fixes, positions, SHORT_M, segment, ratio, broken)
+    assume(not broken.any())
+    good = segment.copy(), ratio.copy()
+    astray = int(rng.integers(1, n - 1))
+    segment[astray], ratio[astray] = rng.integers(0, len(CITY)), rng.random()
+    here = np.full(n, segment[astray]), np.full(n, ratio[astray])
+    steps = np.abs(np.arange(n) - astray)
+    to, back = ROUTER.distances(*good, *here), ROUTER.distances(*here, *good)
+    far = np.where(np.arange(n) < astray, to, back) > SHORT_M * steps + 1
+    assume(far[steps > 0].all())
+    broken[[astray, astray + 1]] = True
+    changed = bridge(ROUTER, fixes, positions, SHORT_M, segment, ratio, broken)
+    assert not broken.any()
+    assert np.flatnonzero(changed).tolist() == [astray]
+    assert faults(segment, ratio, SHORT_M).drivable
 
 
 def test_trips_do_not_mix():

@@ -154,7 +154,7 @@ def _choose_again(
     chosen = np.arange(len(best)), best
     moved = exists[chosen] & (value[chosen] != STAY)
     segment[row[moved]], ratio[row[moved]] = some[chosen][moved], at[chosen][moved]
-    beside = gap[moved[gap] | moved[gap + 1]]
+    beside = gap[moved[gap] | moved[gap + 1] | _has_break(broken, row[gap], row[gap + 1])]
     left, right = row[beside], row[beside + 1]
     _mark(router, left, right, reach_m, segment, ratio, broken)
     known = (segment[left] >= 0) & (segment[right] >= 0)
