@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,25 +15,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Places = tuple[Ints, Floats, Floats]  # the piece, the share of it before the place, squared distance from the point
 Described = tuple[Ints, Floats, Floats, Floats, Floats]  # segment, distance, ratio, lon, lat
-
-FEW = 64  # segments around a point that there is room for beforehand
-SPREAD = 2654435761  # odd, so that segments that follow each other have different slots
-
-
-class _Around(NamedTuple):
-    """The segments found around one point, in a hash of which nothing has to be cleared for the next point.
-
-    Slot q is taken if one of the n segments found is there: ``slot[q] < n`` and ``at[slot[q]] == q``.
-    """
-
-    slot: Ints  # [2 N] which segment found is there
-    at: Ints  # [N] the slot of each
-    segment: Ints  # [N]
-    piece: Ints  # [N] the nearest of it
-    share: Floats  # [N]
-    distance2: Floats  # [N]
-    order: Ints  # [N] by distance
-    bucket: Ints  # [N + 1] working memory for that
 
 
 @njit(cache=True, nogil=True)
@@ -67,49 +47,21 @@ def _project(ends: Floats, k: int, x: float, y: float) -> tuple[float, float]:  
 
 
 @njit(cache=True, nogil=True)
-def _new_around(room: int) -> _Around:  # pragma: no cover  (compiled)
-    """Return room for so many segments, a power of two."""
-    return _Around(
-        np.zeros(2 * room, np.int32),
-        np.empty(room, np.int32),
-        np.empty(room, np.int32),
-        np.empty(room, np.int32),
-        np.empty(room, np.float64),
-        np.empty(room, np.float64),
-        np.empty(room, np.int32),
-        np.empty(room + 1, np.int32),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _more_around(full: _Around) -> _Around:  # pragma: no cover  (compiled)
-    """Return the same segments with room for as many again."""
-    n = len(full.segment)
-    around = _new_around(2 * n)
-    for j in range(n):
-        q = _slot(around, j, full.segment[j])
-        around.slot[q], around.at[j], around.segment[j] = j, q, full.segment[j]
-        around.piece[j], around.share[j], around.distance2[j] = full.piece[j], full.share[j], full.distance2[j]
-    return around
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _slot(around: _Around, n: int, segment: int) -> int:  # pragma: no cover  (compiled)
-    """Return the slot of a segment, or a free one if it is not among the first ``n``."""
-    last = len(around.slot) - 1
-    q = (segment * SPREAD) & last
-    while around.slot[q] < n and around.at[around.slot[q]] == q and around.segment[around.slot[q]] != segment:
-        q = (q + 1) & last
-    return q
-
-
-@njit(cache=True, nogil=True)
 def search_within(
     grid: PieceGrid, x: Floats, y: Floats, radius: Floats, most: int
 ) -> tuple[NDArray[np.int64], Places]:  # pragma: no cover  (compiled)
     """Return the number of candidates of each point, and their places in order."""
     ends, owner, cell_offset, entry = grid.ends, grid.segment, grid.cell_offset, grid.entry
-    around = _new_around(FEW)
+    n_segments = len(grid.length_m)
+    # What is found around one point. Segment s is among the n found if slot[s] < n and found[slot[s]] == s, so nothing
+    # has to be cleared, neither between points nor before: of a large network only the memory that is used is touched.
+    slot = np.empty(n_segments, np.uint32)
+    found = np.empty(n_segments, np.int32)
+    found_piece = np.empty(n_segments, np.int32)
+    found_share = np.empty(n_segments, np.float64)
+    found_distance2 = np.empty(n_segments, np.float64)
+    order = np.empty(n_segments, np.int32)
+    bucket = np.empty(n_segments + 1, np.int32)
 
     count = np.empty(len(x), np.int64)
     room = 8 * len(x)
@@ -134,23 +86,19 @@ def search_within(
                 if d2 > reach2:
                     continue
                 s = owner[k]
-                q = _slot(around, n, s)
-                j = around.slot[q]
-                if j < n and around.at[j] == q:
-                    if d2 > around.distance2[j] or (d2 == around.distance2[j] and k >= around.piece[j]):
+                j = slot[s]
+                if j < n and found[j] == s:
+                    if d2 > found_distance2[j] or (d2 == found_distance2[j] and k >= found_piece[j]):
                         continue
                 else:
-                    if n == len(around.segment):
-                        around = _more_around(around)
-                        q = _slot(around, n, s)
                     j = n
                     n += 1
-                    around.slot[q], around.at[j], around.segment[j] = j, q, s
-                around.piece[j] = k
-                around.share[j] = t
-                around.distance2[j] = d2
-        order = around.order
-        _sort(order, around.distance2, around.segment, n, around.bucket)
+                    slot[s] = j
+                    found[j] = s
+                found_piece[j] = k
+                found_share[j] = t
+                found_distance2[j] = d2
+        _sort(order, found_distance2, found, n, bucket)
         n = min(n, most)
         count[i] = n
         if total + n > room:
@@ -159,9 +107,9 @@ def search_within(
             share = resized(share, total, room)
             distance2 = resized(distance2, total, room)
         for j in order[:n]:
-            piece[total] = around.piece[j]
-            share[total] = around.share[j]
-            distance2[total] = around.distance2[j]
+            piece[total] = found_piece[j]
+            share[total] = found_share[j]
+            distance2[total] = found_distance2[j]
             total += 1
     return count, (piece[:total], share[:total], distance2[:total])
 
