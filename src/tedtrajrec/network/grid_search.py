@@ -47,6 +47,20 @@ def _project(ends: Floats, k: int, x: float, y: float) -> tuple[float, float]:  
 
 
 @njit(cache=True, nogil=True)
+def _pieces_around(
+    grid: PieceGrid, x: float, radius: float, south: int, north: int
+) -> int:  # pragma: no cover  (compiled)
+    """Return how many pieces lie in the cells of some rows within a distance to the west and east."""
+    west = _cell(x - radius - grid.x0, grid.cell_m, grid.n_columns)
+    east = _cell(x + radius - grid.x0, grid.cell_m, grid.n_columns)
+    count = 0
+    for row in range(south, north + 1):
+        first = row * grid.n_columns
+        count += grid.cell_offset[first + east + 1] - grid.cell_offset[first + west]
+    return count
+
+
+@njit(cache=True, nogil=True)
 def search_within(
     grid: PieceGrid, x: Floats, y: Floats, radius: Floats, most: int
 ) -> tuple[NDArray[np.int64], Places]:  # pragma: no cover  (compiled)
@@ -56,12 +70,10 @@ def search_within(
     # What is found around one point. Segment s is among the n found if slot[s] < n and found[slot[s]] == s, so nothing
     # has to be cleared, neither between points nor before: of a large network only the memory that is used is touched.
     slot = np.empty(n_segments, np.uint32)
-    found = np.empty(n_segments, np.int32)
-    found_piece = np.empty(n_segments, np.int32)
-    found_share = np.empty(n_segments, np.float64)
-    found_distance2 = np.empty(n_segments, np.float64)
-    order = np.empty(n_segments, np.int32)
-    bucket = np.empty(n_segments + 1, np.int32)
+    wide = 256  # how many can be found; more where more pieces lie around a point
+    found, found_piece, order = np.empty(wide, np.int32), np.empty(wide, np.int32), np.empty(wide, np.int32)
+    found_share, found_distance2 = np.empty(wide, np.float64), np.empty(wide, np.float64)
+    bucket = np.empty(wide + 1, np.int32)
 
     count = np.empty(len(x), np.int64)
     room = 8 * len(x)
@@ -74,6 +86,12 @@ def search_within(
         n = 0
         south = _cell(y[i] - radius[i] - grid.y0, grid.cell_m, grid.n_rows)
         north = _cell(y[i] + radius[i] - grid.y0, grid.cell_m, grid.n_rows)
+        around = _pieces_around(grid, x[i], radius[i], south, north)
+        if around > wide:
+            wide = 2 * around
+            found, found_piece, order = np.empty(wide, np.int32), np.empty(wide, np.int32), np.empty(wide, np.int32)
+            found_share, found_distance2 = np.empty(wide, np.float64), np.empty(wide, np.float64)
+            bucket = np.empty(wide + 1, np.int32)
         for row in range(south, north + 1):
             edge = grid.y0 + row * grid.cell_m
             away = max(edge - y[i], y[i] - edge - grid.cell_m, 0.0)
