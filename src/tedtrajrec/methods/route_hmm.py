@@ -28,6 +28,7 @@ from tedtrajrec.methods.past.popular import PopularRouter, count_turns
 from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.grid_search import GridSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher
 from tedtrajrec.trips.resample import Tracks, positions_on_tracks, tracks_along, tracks_of
@@ -188,7 +189,7 @@ class _LinkedMatcher(Matcher):
 
     def __init__(self, network: RoadNetwork, linked: RoadNetwork, config: MatchConfig) -> None:
         super().__init__(linked, config)
-        self._grid = build_grid(network)
+        self._search = GridSearch(build_grid(network))
 
 
 def _reroute(tracks: Tracks, router: PopularRouter) -> Tracks:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.grid import build_grid
-from tedtrajrec.network.grid_search import Described, Places, describe, search_nearest, search_within
+from tedtrajrec.network.grid_search import Described, GridSearch, Places, describe, search_nearest
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import map_parts
 
@@ -56,8 +56,8 @@ class CandidateFinder:
     A segment counts once for each point, at its nearest place; where several are equally near, at the first along it.
     Building the index takes some 30 ms for 24,000 segments.
 
-    Memory: about 70 bytes for each vertex of the network (see :class:`~tedtrajrec.network.grid.PieceGrid`), and during
-    a search 36 bytes for each segment and thread beside the result.
+    Memory: about 70 bytes for each vertex of the network (see :class:`~tedtrajrec.network.grid.PieceGrid`), and 4
+    bytes for each segment and each thread that ever searched at the same time.
 
     Parameters
     ----------
@@ -68,6 +68,7 @@ class CandidateFinder:
     def __init__(self, network: RoadNetwork) -> None:
         self.network = network
         self._grid = build_grid(network)
+        self._search = GridSearch(self._grid)
 
     def within(
         self,
@@ -99,7 +100,7 @@ class CandidateFinder:
         limit = self.network.n_segments if most is None else most
 
         def search(part: slice) -> tuple[NDArray[np.int64], Places]:
-            return search_within(self._grid, x[part], y[part], radius[part], limit)
+            return self._search.within(x[part], y[part], radius[part], limit)
 
         found = map_parts(search, _parts(len(x)), workers)
         offsets = np.concatenate([np.zeros(1, np.int64), *(count for count, _ in found)]).cumsum()

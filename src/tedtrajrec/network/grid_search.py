@@ -60,16 +60,39 @@ def _pieces_around(
     return count
 
 
+class GridSearch:
+    """Searches of a grid around points, by any number of threads.
+
+    Parameters
+    ----------
+    grid
+        The grid.
+    """
+
+    def __init__(self, grid: PieceGrid) -> None:
+        self.grid = grid
+        # Tables of the searches, kept from one to the next: made anew, those of a large network would be its cost.
+        self._slots: list[NDArray[np.uint32]] = []
+
+    def within(self, x: Floats, y: Floats, radius: Floats, most: int) -> tuple[NDArray[np.int64], Places]:
+        """Return the number of candidates of each point within its radius (at most ``most``) and their places."""
+        try:
+            slot = self._slots.pop()
+        except IndexError:
+            slot = np.empty(len(self.grid.length_m), np.uint32)
+        found: tuple[NDArray[np.int64], Places] = _search_within(self.grid, slot, x, y, radius, most)
+        self._slots.append(slot)
+        return found
+
+
 @njit(cache=True, nogil=True)
-def search_within(
-    grid: PieceGrid, x: Floats, y: Floats, radius: Floats, most: int
+def _search_within(
+    grid: PieceGrid, slot: NDArray[np.uint32], x: Floats, y: Floats, radius: Floats, most: int
 ) -> tuple[NDArray[np.int64], Places]:  # pragma: no cover  (compiled)
-    """Return the number of candidates of each point, and their places in order."""
+    """Return the number of candidates of each point, and their places in order; ``slot`` may hold anything [S]."""
     ends, owner, cell_offset, entry = grid.ends, grid.segment, grid.cell_offset, grid.entry
-    n_segments = len(grid.length_m)
     # What is found around one point. Segment s is among the n found if slot[s] < n and found[slot[s]] == s, so nothing
-    # has to be cleared, neither between points nor before: of a large network only the memory that is used is touched.
-    slot = np.empty(n_segments, np.uint32)
+    # has to be cleared, neither between points nor before.
     wide = 256  # how many can be found; more where more pieces lie around a point
     found, found_piece, order = np.empty(wide, np.int32), np.empty(wide, np.int32), np.empty(wide, np.int32)
     found_share, found_distance2 = np.empty(wide, np.float64), np.empty(wide, np.float64)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tedtrajrec.errors import InputError
 from tedtrajrec.network.candidates import as_points
 from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.grid_search import GridSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.progress import progress
 from tedtrajrec.threads import processors
@@ -89,7 +90,7 @@ class Matcher:
     def __init__(self, network: RoadNetwork, config: MatchConfig | None = None) -> None:
         self.network = network
         self.config = config or MatchConfig()
-        self._grid = build_grid(network)
+        self._search = GridSearch(build_grid(network))
         self._roads = roads_of(network, self.config.u_turn_m, self.config.speed_power)
         self._lines = routes.Lines(network.geom_offset, *network.geom_xy, network.geom_along)
         self._model = transitions.new_model(self.config)
@@ -126,10 +127,10 @@ class Matcher:
         offsets = offsets - offsets[0]
         x, y = self.network.plane.to_xy(trips.lon[rows], trips.lat[rows])
         fixes = x, y, trips.time[rows]
-        noise = find_noise(self._grid, x, y, offsets, self.config)
+        noise = find_noise(self._search, x, y, offsets, self.config)
         used, at_x, at_y = choose_fixes(*fixes, offsets, noise, self.config.thin)
         weight = evidence(fixes[2], offsets, used, self.config.drift_s)
-        found = find_candidates(self._grid, self.network, at_x, at_y, noise, weight, self.config)
+        found = find_candidates(self._search, self.network, at_x, at_y, noise, weight, self.config)
         n = len(x)
         positions = routes.Positions(
             segment=np.full(n, -1, np.int32),

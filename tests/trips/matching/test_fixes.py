@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.grid_search import GridSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.matching.config import MatchConfig
 from tedtrajrec.trips.matching.fixes import choose_fixes, evidence, find_noise
@@ -50,7 +51,8 @@ def test_noise_is_estimated(tiny_city: RoadNetwork, noise_m: float) -> None:
     corner = tiny_city.plane.to_xy(tiny_city.node_lon[0], tiny_city.node_lat[0])
     x = corner[0] + rng.uniform(20, 480, 300) + rng.normal(0, noise_m, 300)
     y = corner[1] + 300 + rng.normal(0, noise_m, 300)
-    found = find_noise(build_grid(tiny_city), x, y, np.array([0, 300]), MatchConfig())
+    search = GridSearch(build_grid(tiny_city))
+    found = find_noise(search, x, y, np.array([0, 300]), MatchConfig())
     assert found[0] == pytest.approx(noise_m, rel=0.25)
     assert (found == found[0]).all()
-    assert (find_noise(build_grid(tiny_city), x, y, np.array([0, 300]), MatchConfig(noise_m=7.0)) == 7.0).all()
+    assert (find_noise(search, x, y, np.array([0, 300]), MatchConfig(noise_m=7.0)) == 7.0).all()

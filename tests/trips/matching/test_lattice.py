@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tedtrajrec.network.grid import build_grid
+from tedtrajrec.network.grid_search import GridSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.matching import lattice
@@ -70,7 +71,7 @@ def test_the_chain_equals_brute_force(tiny_city: RoadNetwork, seed: int, off_m: 
     offsets = np.array([0, 4])
     noise = np.full(4, 12.0)
     used, _, _ = choose_fixes(x, y, time, offsets, noise, CONFIG.thin)
-    found = find_candidates(build_grid(tiny_city), tiny_city, x, y, noise, np.ones(4), CONFIG)
+    found = find_candidates(GridSearch(build_grid(tiny_city)), tiny_city, x, y, noise, np.ones(4), CONFIG)
     status = np.zeros(4, np.uint8)
     chain = lattice.build_lattice(
         new_roads(tiny_city, 0.0, 0.0),

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.network.grid import PieceGrid
-from tedtrajrec.network.grid_search import Places, search_within
+from tedtrajrec.network.grid_search import GridSearch, Places
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.matching.config import MatchConfig
@@ -37,7 +37,7 @@ class Candidates(NamedTuple):
     noise: Floats  # [F]
 
 
-def find_noise(grid: PieceGrid, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig) -> Floats:
+def find_noise(search: GridSearch, x: Floats, y: Floats, trip_offsets: Ints, config: MatchConfig) -> Floats:
     """Return the noise of each fix: given, or estimated for each trip from the distances to the nearest roads."""
     if config.noise_m is not None:
         return np.full(len(x), config.noise_m)
@@ -45,7 +45,7 @@ def find_noise(grid: PieceGrid, x: Floats, y: Floats, trip_offsets: Ints, config
     reach = min(FIRST_RADIUS_M, config.radius_limit_m)
     left = np.arange(len(x))
     while True:
-        count, (_, _, distance2) = search_within(grid, x[left], y[left], np.full(len(left), reach), 1)
+        count, (_, _, distance2) = search.within(x[left], y[left], np.full(len(left), reach), 1)
         nearest[left[count > 0]] = np.sqrt(distance2)
         left = left[count == 0]
         if len(left) == 0 or reach == config.radius_limit_m:
@@ -55,7 +55,7 @@ def find_noise(grid: PieceGrid, x: Floats, y: Floats, trip_offsets: Ints, config
 
 
 def find_candidates(
-    grid: PieceGrid, network: RoadNetwork, x: Floats, y: Floats, noise: Floats, weight: Floats, config: MatchConfig
+    search: GridSearch, network: RoadNetwork, x: Floats, y: Floats, noise: Floats, weight: Floats, config: MatchConfig
 ) -> Candidates:
     """Return the candidates of fixes at ``x``, ``y`` on the network's plane; those without weight have none."""
     radius = config.radius_m
@@ -63,7 +63,7 @@ def find_candidates(
         radius = max(RADIUS_NOISE * (config.noise_m or 0.0), FIRST_RADIUS_M)
     which = np.flatnonzero(weight)
     reach = np.full(len(which), min(radius, config.radius_limit_m))
-    found, places = search_within(grid, x[which], y[which], reach, config.most_candidates)
+    found, places = search.within(x[which], y[which], reach, config.most_candidates)
     # A fix off the road must be offered more than the one road that happens to lie just within the radius.
     while True:
         first = np.cumsum(found) - found
@@ -74,13 +74,13 @@ def find_candidates(
         if len(again) == 0:
             break
         reach[again] = np.minimum(2 * reach[again], config.radius_limit_m)
-        more = search_within(grid, x[which[again]], y[which[again]], reach[again], config.most_candidates)
+        more = search.within(x[which[again]], y[which[again]], reach[again], config.most_candidates)
         found, places = _replaced(found, places, again, *more)
     count = np.zeros(len(x), np.int64)
     count[which] = found
     return Candidates(
         *_weigh(
-            grid,
+            search.grid,
             network.geom_along,
             (network.seg_from, network.seg_to),
             count,
