@@ -23,11 +23,18 @@ def trip_of(rng, fixes, choices):
     """Return random positions of fixes some steps apart with nothing sensible in between, all moves broken."""
     row = np.concatenate([[0], np.cumsum(rng.integers(1, 6, fixes - 1))])
     n = int(row[-1]) + 1
-    segment, ratio = rng.integers(0, len(CITY), (n, choices)), rng.random((n, choices))
+    segment = np.stack([rng.choice(len(CITY), choices, replace=False) for _ in range(n)])
+    ratio = rng.random((n, choices))
     likely = -np.sort(rng.random((n, choices)), axis=1)
     broken = np.ones(n, bool)
     broken[0] = False
     return row, Positions(segment, ratio, likely), segment[:, 0].copy(), ratio[:, 0].copy(), broken
+
+
+def too_long(metres, steps):
+    """Return whether a way does not fit into the time; cases in which the tolerance decides are left out."""
+    assume(not REACH_M * steps < metres <= (REACH_M + 1) * steps)
+    return metres > REACH_M * steps
 
 
 def faults(segment, ratio, reach_m=REACH_M):
@@ -47,11 +54,9 @@ def test_a_gap_is_driven_where_the_map_has_a_way_in_the_time(seed, fixes):
     way = ROUTER.distances(ends[0][:-1], ends[1][:-1], ends[0][1:], ends[1][1:])
     for gap, (first, last) in enumerate(itertools.pairwise(row)):
         verdict = faults(segment[first : last + 1], ratio[first : last + 1])
-        if way[gap] <= REACH_M * (last - first):
-            assert verdict.drivable
-            assert not broken[first + 1 : last + 1].any()
-        else:
-            assert broken[first + 1 : last + 1].any()
+        is_broken = broken[first + 1 : last + 1].any()
+        assert verdict.drivable or is_broken
+        assert is_broken == too_long(way[gap], last - first)
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,7 +66,7 @@ def test_other_positions_of_fixes_leave_as_few_gaps_broken_as_any(seed, fixes, c
     bridge(ROUTER, Fixes(row, np.zeros(fixes, int)), positions, REACH_M, segment, ratio, broken)
     left = sum(broken[first + 1 : last + 1].any() for first, last in itertools.pairwise(row))
     assert left == fewest(row, positions)
-    verdict = faults(segment, ratio)
+    verdict = faults(segment, ratio, REACH_M - 0.5)  # the checker is more tolerant by half a metre
     assert verdict.breaks + verdict.backward == broken.sum()
 
 
@@ -73,7 +78,7 @@ def fewest(row, positions):
         at, goal = positions.ratio[first], positions.ratio[last]
         best = {
             b: min(
-                cost + (ROUTER.distances(here[a], at[a], there[b], goal[b])[0] > REACH_M * (last - first))
+                cost + too_long(ROUTER.distances(here[a], at[a], there[b], goal[b])[0], last - first)
                 for a, cost in best.items()
             )
             for b in best
@@ -96,7 +101,7 @@ def test_no_more_fixes_are_moved_than_that_takes(seed, fixes, choices):
     least = min(
         (
             sum(
-                ROUTER.distances(*a, *b)[0] > REACH_M * (last - first)
+                too_long(ROUTER.distances(*a, *b)[0], last - first)
                 for (a, b), (first, last) in zip(itertools.pairwise(chosen), itertools.pairwise(row), strict=True)
             ),
             sum(place[0] != before[0][i] for place, i in zip(chosen, row, strict=True)),

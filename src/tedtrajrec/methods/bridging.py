@@ -37,7 +37,7 @@ class Fixes(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """Where steps may be; the most likely first."""
+    """Where steps may be; the most likely first, and each segment once."""
 
     segment: Ints  # [N, K] -1 where there is none
     ratio: Floats  # [N, K]
