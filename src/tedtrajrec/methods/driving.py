@@ -3,7 +3,7 @@
 A step's choices count whose probability is not far below that of its best one. Among all paths through them the one of
 the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
 map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
-few breaks as possible, and in a map that is whole the gaps that hold one are driven along the map's shortest way
+few breaks as possible, and in a map that is whole these are driven around along the map's shortest way
 (:mod:`tedtrajrec.methods.bridging`). In a map that lacks roads that way is a detour around a missing one, and a break
 is much nearer to the truth: Chengdu would lose .10 of the accuracy (``docs/log.md``). Ratios are moved as little as
 that takes (:mod:`tedtrajrec.methods.placing`).
@@ -111,7 +111,7 @@ class Driver:
             What each choice is worth by itself [B, n, K], for the trips that are searched again; the logarithm of its
             probability if not given.
         bridged
-            Whether gaps that hold a break are driven along other roads than those chosen, where the map is whole.
+            Whether breaks are driven around along other roads than those chosen, where the map is whole.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
