@@ -235,6 +235,8 @@ def test_bad_questions(tiny_city: RoadNetwork) -> None:
         positions_on_tracks(tiny_city, tracks, [0, 1], [START, START])
     with pytest.raises(ValueError, match="one positive number"):
         positions_on_tracks(tiny_city, tracks, [0, 1], [START], metre_cost=np.zeros(tiny_city.n_segments))
+    with pytest.raises(ValueError, match="has shape"):
+        positions_on_tracks(tiny_city, tracks, [0, 1], [START], metre_cost=np.ones(3))
     with pytest.raises(ValueError, match="not the matched trips"):
         tracks_of(trip([(0, 50, 0)]), matched)
     wrong = dataclasses.replace(matched, route_segment=matched.route_segment[::-1].copy())
