@@ -10,17 +10,17 @@ In use, 64 random drives through the city, 72 steps of 15 s with a fix at every 
 network: the same work on every network. Each network has a process of its own, with one thread, which stays. Round by
 round they are asked in turn to recover or match all trips, so that a slow minute of the machine falls on all; growth is
 the median over the rounds of the time of a network by that of the smallest in the same round, with its quartiles.
-Working memory is the peak of the process while it goes through all trips less what it held before, after it has done so
-twice; the median of some rounds. What is held of a network is stated in bytes per segment: the network itself, and all
-that a method keeps of it in use.
+Working memory is the most that is allocated while a process goes through all trips, less what was before; it has done
+so before. A second thread reads it from the C library every fifth of a millisecond, and the most of five times counts.
+Beside it stands the peak of the process as the system sees it, with what the C library keeps of freed memory, which
+differs by a half from one process to the next. What is held of a network is stated in bytes per segment: the network
+itself, and all that a method keeps of it in use.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import functools
-import gc
 import json
 import multiprocessing
 import os
@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from memory_use import allocated, forget_peak, memory, most_allocated
 from parallel_speed import EVERY, STEP_S, STEPS, batch_of, city_of, drives
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.provenance import machine
@@ -152,20 +153,6 @@ MAKERS: dict[str, Callable[[RoadNetwork], Any]] = {
 }
 
 
-def memory(peak: bool = False) -> int:
-    """Return the bytes that the process holds, or the most it held since :func:`forget_peak`."""
-    name = "VmHWM" if peak else "VmRSS"
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-
-def forget_peak() -> None:
-    """Give back what is not used, and count the peak of memory from here on."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
-
-
 class Use:
     """One network and what is measured on it, in a process of its own with one thread.
 
@@ -223,12 +210,12 @@ class Use:
             work()
         return 1e3 * (time.perf_counter() - wall) / TRIPS, 1e3 * (time.process_time() - cpu) / TRIPS
 
-    def working(self, count: int) -> float:
-        """Return the MiB that going through all trips takes beside what is held."""
+    def working(self, count: int) -> tuple[float, float]:
+        """Return the MiB that going through all trips takes beside what is held: allocated, and of the process."""
         forget_peak()
-        held = memory()
-        self.call(count)
-        return (memory(peak=True) - held) / 2**20
+        held, before = memory(), allocated()
+        most = most_allocated(lambda: self.call(count))
+        return (most - before) / 2**20, (memory(peak=True) - held) / 2**20
 
 
 _use = functools.cache(Use)
@@ -258,28 +245,29 @@ def in_use(tiles: list[int], counts: tuple[int, ...], only: list[str], rounds: i
         for count in counts:
             for process in processes:
                 process.ask("call", count)
-            working = [[process.ask("working", count) for _ in range(REPEATS)] for process in processes]
+            working = np.array([[process.ask("working", count) for _ in range(REPEATS)] for process in processes])
             times = np.empty((rounds, len(processes), 2))
             for k in range(rounds):
                 for i in range(len(processes))[:: 1 - 2 * (k % 2)]:  # there and back: who is asked first is no matter
                     times[k, i] = processes[i].ask("call", count)
-            by_least = times / times[:, :1]
+            least, (wall, cpu) = times[..., 0].min(axis=0), np.median(times, axis=0).T
+            growth = times / times[:, :1]
+            peak = working[..., 0].max(axis=1)
             for i, fact in enumerate(facts):
-                peak, first = statistics.median(working[i]), statistics.median(working[0])
                 yield {
                     **fact,
                     "batch": count,
                     "rounds": rounds,
-                    "ms_per_trip": _rounded(np.median(times[:, i], axis=0)[0]),
-                    "cpu_ms_per_trip": _rounded(np.median(times[:, i], axis=0)[1]),
-                    "least_ms_per_trip": _rounded(times[:, i, 0].min()),
-                    "growth": _rounded(np.median(by_least[:, i, 0])),
-                    "growth_quartiles": [_rounded(part) for part in np.quantile(by_least[:, i, 0], [0.25, 0.75])],
-                    "cpu_growth": _rounded(np.median(by_least[:, i, 1])),
-                    "least_growth": _rounded(times[:, i, 0].min() / times[:, 0, 0].min()),
-                    "working_mib": _rounded(peak),
-                    "working_mib_range": [_rounded(part) for part in (min(working[i]), max(working[i]))],
-                    "working_growth": _rounded(peak / first) if first > 0 else None,
+                    "ms_per_trip": _rounded(wall[i]),
+                    "cpu_ms_per_trip": _rounded(cpu[i]),
+                    "least_ms_per_trip": _rounded(least[i]),
+                    "growth": _rounded(np.median(growth[:, i, 0])),
+                    "growth_quartiles": [_rounded(part) for part in np.quantile(growth[:, i, 0], [0.25, 0.75])],
+                    "cpu_growth": _rounded(np.median(growth[:, i, 1])),
+                    "least_growth": _rounded(least[i] / least[0]),
+                    "working_mib": _rounded(peak[i]),
+                    "working_growth": _rounded(peak[i] / peak[0]),
+                    "process_mib": _rounded(np.median(working[i, :, 1])),
                     "device": "cpu",
                     "threads": 1,
                 } | machine()
