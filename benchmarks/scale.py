@@ -60,6 +60,7 @@ from tedtrajrec.trips.table import Trips
 TILE_M, GAP_M = 3500.0, 600.0
 PAST_PER_10K = 500
 TRIPS = 64
+LEAST_S = 30.0  # of rounds: what is fast is asked more often
 REPEATS = 5  # of a training step, and of the peak of memory
 
 Floats = NDArray[np.float64]
@@ -246,10 +247,7 @@ def in_use(tiles: list[int], counts: tuple[int, ...], only: list[str], rounds: i
             for process in processes:
                 process.ask("call", count)
             working = np.array([[process.ask("working", count) for _ in range(REPEATS)] for process in processes])
-            times = np.empty((rounds, len(processes), 2))
-            for k in range(rounds):
-                for i in range(len(processes))[:: 1 - 2 * (k % 2)]:  # there and back: who is asked first is no matter
-                    times[k, i] = processes[i].ask("call", count)
+            times = _in_turn(processes, count, rounds)
             least, (wall, cpu) = times[..., 0].min(axis=0), np.median(times, axis=0).T
             growth = times / times[:, :1]
             peak = working[..., 0].max(axis=1)
@@ -257,7 +255,7 @@ def in_use(tiles: list[int], counts: tuple[int, ...], only: list[str], rounds: i
                 yield {
                     **fact,
                     "batch": count,
-                    "rounds": rounds,
+                    "rounds": len(times),
                     "ms_per_trip": _rounded(wall[i]),
                     "cpu_ms_per_trip": _rounded(cpu[i]),
                     "least_ms_per_trip": _rounded(least[i]),
@@ -271,6 +269,18 @@ def in_use(tiles: list[int], counts: tuple[int, ...], only: list[str], rounds: i
                     "device": "cpu",
                     "threads": 1,
                 } | machine()
+
+
+def _in_turn(processes: list[Process], count: int, least: int) -> Floats:
+    """Return the milliseconds of a trip in each round and process, by the clock and of the processor [R, P, 2]."""
+    times: list[Floats] = []
+    began = time.perf_counter()
+    while len(times) < least or time.perf_counter() - began < LEAST_S:
+        found = np.empty((len(processes), 2))
+        for i in range(len(processes))[:: 1 - 2 * (len(times) % 2)]:  # there and back: who is asked first is no matter
+            found[i] = processes[i].ask("call", count)
+        times.append(found)
+    return np.stack(times)
 
 
 def _rounded(value: float) -> float:
@@ -329,7 +339,7 @@ def main() -> None:
     parser.add_argument("--tiles", type=int, nargs="+")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16], help="trips at once")
     parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS), help="what is used")
-    parser.add_argument("--rounds", type=int, default=15, help="of use")
+    parser.add_argument("--rounds", type=int, default=15, help="of use, at least")
     parser.add_argument("--train", action="store_true", help="a training step, in place of use")
     parser.add_argument("--whole", action="store_true", help="train on the whole network, however large")
     parser.add_argument("--device", default="auto", help="of training")
