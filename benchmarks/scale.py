@@ -3,33 +3,42 @@
     python benchmarks/scale.py [--tiles 1 6 22 110] [--only match route_hmm] [-o rows.jsonl]     # use, on the processor
     python benchmarks/scale.py --train [--device cuda] [--tiles 1 22]        # a training step of tedtrajrec_parallel
 
-The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next. Trips are
-random drives, 72 steps of 15 s with a fix at every 8th: the same work on every network, but in other places. For every
-10,000 segments, 500 past drives are known. Each network has a process of its own. Times are medians of five runs;
-working memory is the peak of the process during one call less what it held before it, after two calls to warm up. What
-is held of a network is stated in bytes per segment: the network itself, and all that a method keeps of it in use.
+The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next. For every
+10,000 segments, 500 past drives are known.
+
+In use, 64 random drives through the city, 72 steps of 15 s with a fix at every 8th, are laid into tiles all over the
+network: the same work on every network. Each network has a process of its own, with one thread, which stays. Round by
+round they are asked in turn to recover or match all trips, so that a slow minute of the machine falls on all; growth is
+the median over the rounds of the time of a network by that of the smallest in the same round, with its quartiles.
+Working memory is the most that is allocated while a process goes through all trips, less what was before; it has done
+so before. A second thread reads it from the C library every fifth of a millisecond, and the most of five times counts.
+Beside it stands the peak of the process as the system sees it, with what the C library keeps of freed memory, which
+differs by a half from one process to the next. What is held of a network is stated in bytes per segment: the network
+itself, and all that a method keeps of it in use.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import functools
-import gc
 import json
+import multiprocessing
+import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parallel_speed import STEP_S, batch_of, city_of, drives
+from memory_use import allocated, forget_peak, memory, most_allocated
+from parallel_speed import EVERY, STEP_S, STEPS, batch_of, city_of, drives
+from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.lattice import WITHIN_S, Past
@@ -41,32 +50,52 @@ from tedtrajrec.methods.route_hmm import RouteHmm
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.classes import class_numbers
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.threads import THREADS
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.loop import Trainer, choose_device
 from tedtrajrec.trips.match import Matcher
+from tedtrajrec.trips.table import Trips
 
 TILE_M, GAP_M = 3500.0, 600.0
 PAST_PER_10K = 500
-REPEATS = 5
+TRIPS = 64
+LEAST_S = 30.0  # of rounds: what is fast is asked more often
+REPEATS = 5  # of a training step, and of the peak of memory
 
 Floats = NDArray[np.float64]
 
 
-def tiled(tiles: int) -> RoadNetwork:
-    """Return a city that many times, in rows of about as many, joined by two-way roads."""
+class City(NamedTuple):
+    """A city, and where it is laid down again and again."""
+
+    one: RoadNetwork
+    columns: int  # tiles of a row
+    shift: Floats  # [tiles, 2] degrees of longitude and latitude
+
+
+def city_in_tiles(tiles: int) -> City:
+    """Return a city that many times, in rows of about as many."""
     one = city_of(TILE_M)
     x, y = one.plane.to_xy(one.node_lon, one.node_lat)
     columns = int(np.ceil(np.sqrt(tiles)))
     step = 2 * TILE_M + GAP_M
-    place = np.stack([np.arange(tiles) % columns, np.arange(tiles) // columns], axis=1)
     # Moved by degrees, not by metres: at the same latitude all tiles are alike.
     by_lon = step * (one.node_lon[x.argmax()] - one.node_lon[x.argmin()]) / np.ptp(x)
     by_lat = step * (one.node_lat[y.argmax()] - one.node_lat[y.argmin()]) / np.ptp(y)
+    place = np.stack([np.arange(tiles) % columns, np.arange(tiles) // columns], axis=1)
+    return City(one, columns, place * [by_lon, by_lat])
+
+
+def tiled(city: City) -> RoadNetwork:
+    """Return the network of all tiles, joined by two-way roads."""
+    one, columns, shift = city
+    tiles = len(shift)
+    x, y = one.plane.to_xy(one.node_lon, one.node_lat)
     n, s, g = one.n_nodes, one.n_segments, len(one.geom_lon)
 
     def laid(lon: Floats, lat: Floats) -> tuple[Floats, Floats]:
-        return (lon + by_lon * place[:, :1]).ravel(), (lat + by_lat * place[:, 1:]).ravel()
+        return (lon + shift[:, :1]).ravel(), (lat + shift[:, 1:]).ravel()
 
     lon, lat = laid(one.node_lon, one.node_lat)
     geom_lon, geom_lat = laid(one.geom_lon, one.geom_lat)
@@ -93,6 +122,18 @@ def tiled(tiles: int) -> RoadNetwork:
     )
 
 
+def trips_in(city: City) -> Trips:
+    """Return the same drives in every network of tiles, laid into tiles all over it."""
+    of_one = drives(city.one, TRIPS, 2)
+    tile = (np.arange(TRIPS) * len(city.shift) // TRIPS)[of_one.trip_of_fix]
+    assert of_one.segment is not None
+    return of_one.replace(
+        lon=of_one.lon + city.shift[tile, 0],
+        lat=of_one.lat + city.shift[tile, 1],
+        segment=(of_one.segment + city.one.n_segments * tile).astype(np.int32),
+    )
+
+
 def parallel_for(network: RoadNetwork) -> TedTrajRecParallel:
     """Return a method with random weights that knows past drives."""
     method = TedTrajRecParallel(network, ParallelConfig())
@@ -113,75 +154,146 @@ MAKERS: dict[str, Callable[[RoadNetwork], Any]] = {
 }
 
 
-def memory(peak: bool = False) -> int:
-    """Return the bytes that the process holds, or the most it held since :func:`forget_peak`."""
-    name = "VmHWM" if peak else "VmRSS"
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+class Use:
+    """One network and what is measured on it, in a process of its own with one thread.
 
+    Parameters
+    ----------
+    tiles
+        Of the network.
+    counts
+        Numbers of trips at once.
+    """
 
-def forget_peak() -> None:
-    """Give back what is not used, and count the peak of memory from here on."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    def __init__(self, tiles: int, counts: tuple[int, ...]) -> None:
+        os.environ[THREADS] = "1"
+        torch.set_num_threads(1)
+        city = city_in_tiles(tiles)
+        self.network, self.tiles = tiled(city), tiles
+        trips, step = trips_in(city), np.arange(STEPS)
+        observed = (step % EVERY == 0) | (step == STEPS - 1)
 
+        def batch(first: int, count: int) -> Batch:
+            part = trips.select(np.arange(first, first + count))
+            return make_batch(part, np.tile(observed, count), self.network, step_s=STEP_S, time_zone="UTC")
 
-def in_use(tiles: int, trips: tuple[int, ...], only: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of one network: for each of some methods and number of trips at once."""
-    network = tiled(tiles)
-    size = sum(array.nbytes for array in network.arrays().values())
-    for b in trips:
-        batch_of(network, b)
-    rows = []
+        self._batches = {count: [batch(first, count) for first in range(0, TRIPS, count)] for count in counts}
+        self._work: dict[int, list[Callable[[], object]]] = {}
 
-    def measure(what: str, b: int, work: Callable[[], object], per_segment: float) -> None:
-        for _ in range(2):
-            work()
-        forget_peak()
-        held = memory()
-        work()
-        working = memory(peak=True) - held
-        times = []
-        for _ in range(REPEATS):
-            began = time.perf_counter(), time.process_time()
-            work()
-            times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
-        wall, cpu = (1e3 * statistics.median(column) / b for column in zip(*times, strict=True))
-        rows.append(
-            {"what": what, "tiles": tiles, "segments": network.n_segments, "batch": b, "ms_per_trip": round(wall, 3)}
-            | {"cpu_ms_per_trip": round(cpu, 3), "working_mib": round(working / 2**20, 1)}
-            | {"network_bytes_per_segment": round(size / network.n_segments)}
-            | {"held_bytes_per_segment": round(per_segment), "device": "cpu", "threads": torch.get_num_threads()}
-            | machine()
-        )
-        print(json.dumps(rows[-1]), flush=True)
-
-    for what in only:
-        make = MAKERS[what]
+    def make(self, what: str) -> dict[str, Any]:
+        """Make a method ready in place of the one before, and return what is held of the network."""
+        self._work = {}
         forget_peak()
         before, began = memory(), time.perf_counter()
-        method = make(network)
-        name = "match" if what == "match" else "recover"
-        asked: dict[int, Any] = {b: batch_of(network, b) for b in trips}
-        if what == "match":
-            asked = {b: batch.fixes(network) for b, batch in asked.items()}
-        work = {b: functools.partial(getattr(method, name), of) for b, of in asked.items()}
-        work[trips[0]]()
+        method = MAKERS[what](self.network)
+        for count, batches in self._batches.items():
+            if isinstance(method, Matcher):
+                self._work[count] = [functools.partial(method.match, batch.fixes(self.network)) for batch in batches]
+            else:
+                self._work[count] = [functools.partial(method.recover, batch) for batch in batches]
+            self.call(count)
         forget_peak()
-        held = (memory() - before) / network.n_segments
-        print(f"{what} is ready after {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-        for b in trips:
-            measure(what, b, work[b], held)
-        del method, work
-    return rows
+        held = memory() - before
+        n, size = self.network.n_segments, sum(array.nbytes for array in self.network.arrays().values())
+        print(f"{what}: {n:,} segments after {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        return {
+            "what": what,
+            "tiles": self.tiles,
+            "segments": n,
+            "network_bytes_per_segment": round(size / n),
+            "held_bytes_per_segment": round(held / n),
+        }
+
+    def call(self, count: int) -> tuple[float, float]:
+        """Go through all trips, so many at once, and return milliseconds a trip: by the clock and of the processor."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        for work in self._work[count]:
+            work()
+        return 1e3 * (time.perf_counter() - wall) / TRIPS, 1e3 * (time.process_time() - cpu) / TRIPS
+
+    def working(self, count: int) -> tuple[float, float]:
+        """Return the MiB that going through all trips takes beside what is held: allocated, and of the process."""
+        forget_peak()
+        held, before = memory(), allocated()
+        most = most_allocated(lambda: self.call(count))
+        return (most - before) / 2**20, (memory(peak=True) - held) / 2**20
 
 
-def in_training(tiles: int, trips: int, device: torch.device, whole: bool) -> dict[str, Any]:
+_use = functools.cache(Use)
+
+
+class Process:
+    """A process that stays, for the network of so many tiles; its methods are those of :class:`Use`."""
+
+    def __init__(self, tiles: int, counts: tuple[int, ...]) -> None:
+        self._arguments = tiles, counts
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401  (what that method returns)
+        """Return what a method of :class:`Use` returns there."""
+        return self._pool.submit(_answer, self._arguments, name, *arguments).result()
+
+
+def _answer(network: tuple[int, tuple[int, ...]], name: str, *arguments: object) -> Any:  # noqa: ANN401
+    return getattr(_use(*network), name)(*arguments)
+
+
+def in_use(tiles: list[int], counts: tuple[int, ...], only: list[str], rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of some methods: for each number of trips at once, and each network."""
+    processes = [Process(count, counts) for count in tiles]
+    for what in only:
+        facts = [process.ask("make", what) for process in processes]
+        for count in counts:
+            for process in processes:
+                process.ask("call", count)
+            working = np.array([[process.ask("working", count) for _ in range(REPEATS)] for process in processes])
+            times = _in_turn(processes, count, rounds)
+            least, (wall, cpu) = times[..., 0].min(axis=0), np.median(times, axis=0).T
+            growth = times / times[:, :1]
+            peak = working[..., 0].max(axis=1)
+            for i, fact in enumerate(facts):
+                yield {
+                    **fact,
+                    "batch": count,
+                    "rounds": len(times),
+                    "ms_per_trip": _rounded(wall[i]),
+                    "cpu_ms_per_trip": _rounded(cpu[i]),
+                    "least_ms_per_trip": _rounded(least[i]),
+                    "growth": _rounded(np.median(growth[:, i, 0])),
+                    "growth_quartiles": [_rounded(part) for part in np.quantile(growth[:, i, 0], [0.25, 0.75])],
+                    "cpu_growth": _rounded(np.median(growth[:, i, 1])),
+                    "least_growth": _rounded(least[i] / least[0]),
+                    "working_mib": _rounded(peak[i]),
+                    "working_growth": _rounded(peak[i] / peak[0]),
+                    "process_mib": _rounded(np.median(working[i, :, 1])),
+                    "device": "cpu",
+                    "threads": 1,
+                } | machine()
+
+
+def _in_turn(processes: list[Process], count: int, least: int) -> Floats:
+    """Return the milliseconds of a trip in each round and process, by the clock and of the processor [R, P, 2]."""
+    times: list[Floats] = []
+    began = time.perf_counter()
+    while len(times) < least or time.perf_counter() - began < LEAST_S:
+        found = np.empty((len(processes), 2))
+        for i in range(len(processes))[:: 1 - 2 * (len(times) % 2)]:  # there and back: who is asked first is no matter
+            found[i] = processes[i].ask("call", count)
+        times.append(found)
+    return np.stack(times)
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 3)
+
+
+def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[str, Any]:
     """Return the row of one training step; of the whole network, or of the part that a batch touches."""
+    torch.set_float32_matmul_precision("high")
+    device = choose_device(device_name)
     if whole:
         vars(parallel_inputs)["LARGE"] = sys.maxsize
-    network = tiled(tiles)
+    network = tiled(city_in_tiles(tiles))
     method = parallel_for(network).to(device).train()
     batch = batch_of(network, trips)
     began = time.perf_counter()
@@ -210,59 +322,40 @@ def in_training(tiles: int, trips: int, device: torch.device, whole: bool) -> di
     return row | machine()
 
 
-def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return how much the same work costs on each network by what it costs on the smallest."""
-    found = []
-    for what, b in dict.fromkeys((row["what"], row["batch"]) for row in rows):
-        same = sorted(
-            (row for row in rows if (row["what"], row["batch"]) == (what, b)), key=lambda row: row["segments"]
-        )
-        names = [
-            name for name in ("ms_per_trip", "cpu_ms_per_trip", "working_mib", "ms", "working_gib") if name in same[0]
-        ]
-        ratio: dict[str, list[float]] = {
-            name: [round(row[name] / same[0][name], 2) for row in same] for name in names if same[0][name] > 0
-        }
-        found.append({"growth": what, "batch": b, "segments": [row["segments"] for row in same], **ratio})
-    return found
+def trained(tiles: list[int], trips: int, device: str, whole: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a training step on each network, each in a process of its own."""
+    first: dict[str, Any] | None = None
+    for count in tiles:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            row = pool.submit(in_training, count, trips, device, whole).result()
+        first = first or row
+        grown = {f"{name}_growth": row[name] / first[name] for name in ("ms", "working_gib") if name in row}
+        yield row | grown
 
 
 def main() -> None:
     """Print a row of JSON for each measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--tiles", type=int, nargs="+")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16], help="trips at once")
     parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS), help="what is used")
+    parser.add_argument("--rounds", type=int, default=15, help="of use, at least")
     parser.add_argument("--train", action="store_true", help="a training step, in place of use")
     parser.add_argument("--whole", action="store_true", help="train on the whole network, however large")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--here", action="store_true", help="one network in this process")
+    parser.add_argument("--device", default="auto", help="of training")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     tiles = arguments.tiles or ([1, 22] if arguments.train else [1, 6, 22, 110])
-    if arguments.here and arguments.train:
-        torch.set_float32_matmul_precision("high")
-        device = choose_device(arguments.device)
-        print(json.dumps(in_training(tiles[0], arguments.batch[-1], device, arguments.whole)))
-        return
-    if arguments.here:
-        in_use(tiles[0], tuple(arguments.batch), arguments.only)
-        return
-    rows: list[dict[str, Any]] = []
-    options = ["--device", arguments.device, "--batch", *map(str, arguments.batch), "--only", *arguments.only]
-    options += [f"--{name}" for name in ("train", "whole") if getattr(arguments, name)]
-    for count in tiles:
-        command = [sys.executable, __file__, "--here", "--tiles", str(count), *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout or ():
-                print(line, end="", flush=True)
-                rows.append(json.loads(line))
-        if process.returncode:
-            raise SystemExit(process.returncode)
-    rows += growth(rows)
-    print("\n".join(json.dumps(row) for row in rows if "growth" in row))
+    if arguments.train:
+        rows = trained(tiles, arguments.batch[-1], arguments.device, arguments.whole)
+    else:
+        rows = in_use(tiles, tuple(arguments.batch), arguments.only, arguments.rounds)
+    lines = []
+    for row in rows:
+        lines.append(json.dumps(row) + "\n")
+        print(lines[-1], end="", flush=True)
     if arguments.output is not None:
-        arguments.output.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        arguments.output.write_text("".join(lines), "utf-8")
 
 
 if __name__ == "__main__":

@@ -225,6 +225,17 @@ def test_tracks_along_given_routes(tiny_city: RoadNetwork) -> None:
     np.testing.assert_allclose(where, [0.5, 0.5, 0.5, np.nan, 0.5], atol=1e-3)
 
 
+def test_only_what_is_driven_costs(tiny_city: RoadNetwork) -> None:
+    trips = trip([(0, 50, 0), (20, 250, 0)])
+    tracks = tracks_of(trips, match(trips, tiny_city, EXACT))
+    cost = np.full(tiny_city.n_segments, np.nan)
+    cost[tracks.route] = 2.0  # the same everywhere, as without a cost; a power of 2 leaves all bits as they are
+    times = START + np.arange(21)
+    found = positions_on_tracks(tiny_city, tracks, [0, len(times)], times, metre_cost=cost)
+    for got, expected in zip(found, positions_on_tracks(tiny_city, tracks, [0, len(times)], times), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_bad_questions(tiny_city: RoadNetwork) -> None:
     trips = trip([(0, 50, 0), (20, 250, 0)])
     matched = match(trips, tiny_city, EXACT)
@@ -235,6 +246,8 @@ def test_bad_questions(tiny_city: RoadNetwork) -> None:
         positions_on_tracks(tiny_city, tracks, [0, 1], [START, START])
     with pytest.raises(ValueError, match="one positive number"):
         positions_on_tracks(tiny_city, tracks, [0, 1], [START], metre_cost=np.zeros(tiny_city.n_segments))
+    with pytest.raises(ValueError, match="has shape"):
+        positions_on_tracks(tiny_city, tracks, [0, 1], [START], metre_cost=np.ones(3))
     with pytest.raises(ValueError, match="not the matched trips"):
         tracks_of(trip([(0, 50, 0)]), matched)
     wrong = dataclasses.replace(matched, route_segment=matched.route_segment[::-1].copy())

@@ -63,7 +63,7 @@ def positions_on_routes(
     at_time
         Epoch seconds, never falling within a trip [Q].
     metre_cost
-        What a metre of each segment costs, positive [S]; constant speed if not given.
+        What a metre of each segment costs, positive where one was driven [S]; constant speed if not given.
 
     Returns
     -------
@@ -135,10 +135,16 @@ def positions_on_tracks(
     falls[starts[(starts > 0) & (starts < len(times))] - 1] = False
     if falls.any():
         raise ValueError("the times of a trip must not fall")
-    cost = np.ones(network.n_segments) if metre_cost is None else np.asarray(metre_cost, np.float64)
-    if cost.shape != (network.n_segments,) or not (np.isfinite(cost) & (cost > 0)).all():
-        raise ValueError("metre_cost holds one positive number for each segment")
-    return _sample(tracks, network.length_m, cost, offsets, times)
+    # Only what is driven is looked at: a pass over all segments would be most of the work in a large network.
+    cost = np.ones(len(tracks.route))
+    if metre_cost is not None:
+        of_all = np.asarray(metre_cost)
+        if of_all.shape != (network.n_segments,):
+            raise ValueError(f"metre_cost has shape {of_all.shape}; the network has {network.n_segments} segments")
+        cost = of_all[tracks.route].astype(np.float64)
+        if not (np.isfinite(cost) & (cost > 0)).all():
+            raise ValueError("metre_cost holds one positive number for each segment")
+    return _sample(tracks, network.length_m[tracks.route], cost, offsets, times)
 
 
 @njit(cache=True, nogil=True)
@@ -168,6 +174,7 @@ def _find_places(
 def _sample(
     tracks: Tracks, length: Floats, metre_cost: Floats, at_offsets: Ints, at_time: Floats
 ) -> tuple[Segments, Floats]:  # pragma: no cover  (compiled)
+    """Return segment and ratio at the times; ``length`` and ``metre_cost`` are those of the places of the routes."""
     segment = np.full(len(at_time), -1, np.int32)
     ratio = np.full(len(at_time), np.nan)
     for trip in range(len(tracks.offsets) - 1):
@@ -217,5 +224,4 @@ def _range(tracks: Tracks, k: int, r: int) -> tuple[float, float]:  # pragma: no
 @njit(cache=True, nogil=True)
 def _cost(tracks: Tracks, length: Floats, metre_cost: Floats, k: int, r: int) -> float:  # pragma: no cover  (compiled)
     low, high = _range(tracks, k, r)
-    s = tracks.route[r]
-    return float((high - low) * length[s] * metre_cost[s])
+    return float((high - low) * length[r] * metre_cost[r])
