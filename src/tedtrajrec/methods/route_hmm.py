@@ -27,8 +27,6 @@ from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.methods.past.popular import PopularRouter, count_turns
 from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.network.candidates import CandidateFinder
-from tedtrajrec.network.grid import build_grid
-from tedtrajrec.network.grid_search import GridSearch
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.trips.match import MatchConfig, Matcher
 from tedtrajrec.trips.resample import Tracks, positions_on_tracks, tracks_along, tracks_of
@@ -137,7 +135,8 @@ class RouteHmm(Method[RouteHmmConfig]):
                 self._roads = dataclasses.replace(self._roads, speed_mps=speed)
             if self.config.route == "popular":
                 self._popular = PopularRouter(self._roads, learned.turn_count)
-        self._matcher = _LinkedMatcher(self.network, self._roads, match)
+        # Routes may use links; fixes are matched to roads only.
+        self._matcher = Matcher(self._roads, match, near=self.network)
         self._metre_cost = 1 / self._roads.speed_mps.astype(np.float64)
         if self.config.pace == "constant":
             self._metre_cost[: self.network.n_segments] = 0.1  # the same for all; links stay next to nothing
@@ -182,14 +181,6 @@ def learn_noise(network: RoadNetwork, trips: Trips) -> float:
     true_x, true_y = network.plane.to_xy(*network.point_at(trips.segment[known], trips.ratio[known]))
     far = np.quantile(np.hypot(x - true_x, y - true_y), 0.9) / 1.645
     return float(np.clip(far, MatchConfig.least_noise_m, MatchConfig.most_noise_m))
-
-
-class _LinkedMatcher(Matcher):
-    """A matcher whose routes may use links, while fixes are matched to roads only."""
-
-    def __init__(self, network: RoadNetwork, linked: RoadNetwork, config: MatchConfig) -> None:
-        super().__init__(linked, config)
-        self._search = GridSearch(build_grid(network))
 
 
 def _reroute(tracks: Tracks, router: PopularRouter) -> Tracks:

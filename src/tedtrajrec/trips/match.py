@@ -85,12 +85,16 @@ class Matcher:
         The road network.
     config
         The settings; see also :meth:`MatchConfig.preset`.
+    near
+        The network whose segments fixes may be on, with the same numbers; all of ``network`` if not given.
     """
 
-    def __init__(self, network: RoadNetwork, config: MatchConfig | None = None) -> None:
+    def __init__(
+        self, network: RoadNetwork, config: MatchConfig | None = None, *, near: RoadNetwork | None = None
+    ) -> None:
         self.network = network
         self.config = config or MatchConfig()
-        self._search = GridSearch(build_grid(network))
+        self._search = GridSearch(build_grid(near or network))
         self._roads = roads_of(network, self.config.u_turn_m, self.config.speed_power)
         self._lines = routes.Lines(network.geom_offset, *network.geom_xy, network.geom_along)
         self._model = transitions.new_model(self.config)

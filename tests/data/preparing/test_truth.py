@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
-from tedtrajrec.data.preparing.config import TruthConfig
+import numpy as np
+import pytest
+
+from tedtrajrec.data.preparing.chunk import ChunkPreparer
+from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
 from tedtrajrec.data.preparing.grid import step_grid
 from tedtrajrec.data.preparing.truth import (
     Truth,
@@ -94,6 +98,19 @@ def test_only_what_is_not_given_is_filled(tiny_city: RoadNetwork) -> None:
     for source, rematch, expected in (("given", True, EAST[1]), ("auto", False, -1), ("match", False, EAST[1])):
         found = make_truth(trips, grid, matcher, TruthConfig(source=source, rematch=rematch))  # type: ignore[arg-type]
         assert found.segment[3] == expected
+    assert make_truth(trips, grid, None, TruthConfig(source="given")).segment[3] == -1
+
+
+def test_a_matcher_is_made_ready_only_where_it_may_be_asked(
+    tiny_city: RoadNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RoadNetwork] = []
+    monkeypatch.setattr("tedtrajrec.data.preparing.chunk.Matcher", lambda network, _: made.append(network))
+    for source, rematch, count in (("given", False, 0), ("given", True, 1), ("auto", False, 1), ("match", False, 1)):
+        made.clear()
+        truth = TruthConfig(source=source, rematch=rematch)  # type: ignore[arg-type]
+        ChunkPreparer(tiny_city, PrepareConfig(step_s=10, truth=truth), Path("trips.csv"))
+        assert len(made) == count
 
 
 def test_distances(tiny_city: RoadNetwork) -> None:

@@ -44,7 +44,8 @@ class ChunkPreparer:
         self.workers = workers
         self._network = network
         self._finder = CandidateFinder(network)
-        self._matcher = Matcher(network, config.match)
+        # Making one ready takes minutes where the network is large.
+        self._matcher = Matcher(network, config.match) if config.truth.may_match else None
         self._edges = EdgeIds(network) if self._edge_column else None
 
     @property

@@ -32,6 +32,11 @@ class TruthConfig:
         for name in ("max_gap_s", "max_distance_m"):
             _require(getattr(self, name) > 0, f"{name} is {getattr(self, name)}; it must be positive")
 
+    @property
+    def may_match(self) -> bool:
+        """Whether the matcher may be asked, which "auto" leaves to the columns of the file."""
+        return self.rematch or self.source != "given"
+
 
 @dataclass(frozen=True)
 class DropConfig:

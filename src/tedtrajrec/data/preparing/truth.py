@@ -80,9 +80,11 @@ def filled_truth(
 
 
 def make_truth(
-    trips: Trips, grid: StepGrid, matcher: Matcher, config: TruthConfig, *, workers: int | None = None
+    trips: Trips, grid: StepGrid, matcher: Matcher | None, config: TruthConfig, *, workers: int | None = None
 ) -> Truth:
-    """Return the true positions as the settings want them."""
+    """Return the true positions as the settings want them; without a matcher, those that are given."""
+    if matcher is None:
+        return given_truth(trips, grid)
     if config.source == "match" or (config.source == "auto" and trips.segment is None):
         return matched_truth(trips, grid, matcher, config, workers=workers)
     given = given_truth(trips, grid)
