@@ -67,8 +67,7 @@ class CandidateFinder:
 
     def __init__(self, network: RoadNetwork) -> None:
         self.network = network
-        self._grid = build_grid(network)
-        self._search = GridSearch(self._grid)
+        self._search = GridSearch(build_grid(network))
 
     def within(
         self,
@@ -127,7 +126,7 @@ class CandidateFinder:
         x, y = self.network.plane.to_xy(lon, lat)
 
         def search(part: slice) -> Places:
-            return search_nearest(self._grid, x[part], y[part], limit)
+            return search_nearest(self._search.grid, x[part], y[part], limit)
 
         return Nearest(*self._describe(map_parts(search, _parts(len(x)), workers), workers))
 
@@ -143,7 +142,7 @@ class CandidateFinder:
         def fill(number: int) -> None:
             at = slice(ends[number], ends[number + 1])
             out = segment[at], distance_m[at], ratio[at], lon[at], lat[at]
-            describe(self._grid, geometry, waiting.pop(number), out)
+            describe(self._search.grid, geometry, waiting.pop(number), out)
 
         map_parts(fill, range(len(waiting)), workers)
         return segment, distance_m, ratio, lon, lat
