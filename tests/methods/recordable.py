@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tedtrajrec.nn import kernels
 
 WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
 
@@ -26,6 +29,6 @@ class _Watched(TorchDispatchMode):
 
 
 def run_recordable(work: Callable[[], Any]) -> Any:
-    """Do some work and fail where it could not be recorded."""
-    with _Watched():
+    """Do some work as on a device that records it, and fail where it could not be recorded."""
+    with mock.patch.object(kernels, "RECORDED", {"cpu", "cuda"}), _Watched():
         return work()

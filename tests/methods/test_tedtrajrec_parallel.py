@@ -22,7 +22,8 @@ from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
-from tedtrajrec.nn.parallel_decoder import rows
+from tedtrajrec.nn import kernels
+from tedtrajrec.nn.sequences import rows
 from tedtrajrec.trips.simulate import simulate_trips
 from tests.evaluation.drive_checker import ScipyGaps, check_trip
 from tests.methods.recordable import run_recordable
@@ -277,6 +278,19 @@ def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
         ParallelConfig(**settings)
 
 
+def test_what_is_recorded_and_what_is_not_are_the_same(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = made(dataset)
+    inputs = training_inputs(method, batch_of(dataset, "train", [3, 4, 5]))
+    weights = list(method.parameters())
+    answers = []
+    for devices in ({"cuda"}, {"cpu", "cuda"}):
+        monkeypatch.setattr(kernels, "RECORDED", devices)
+        losses = method.loss(inputs)
+        answers.append([*losses, *torch.autograd.grad(losses.total, weights, materialize_grads=True)])
+    for found, expected in zip(*answers, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("lot", [None, 0.0])
 def test_training_on_the_touched_part_is_training_on_the_whole(
     dataset: Dataset, lot: float | None, monkeypatch: pytest.MonkeyPatch
@@ -284,7 +298,7 @@ def test_training_on_the_touched_part_is_training_on_the_whole(
     method = made(dataset, dataclasses.replace(TINY, road_layers=2))
     batch = dataclasses.replace(batch_of(dataset, "train", [3, 4]), lot=lot)
     whole = training_inputs(method, batch)
-    monkeypatch.setattr(parallel_inputs, "LARGE", 0)
+    monkeypatch.setattr(parallel_inputs, "LARGE_CPU", 0)
     monkeypatch.setattr(parallel_inputs, "SHARE", 0.9)
     part = training_inputs(method, batch)
     assert whole.part is None
@@ -309,7 +323,7 @@ def test_a_batch_that_touches_most_of_a_network_sees_the_whole(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = made(dataset)
-    monkeypatch.setattr(parallel_inputs, "LARGE", 0)
+    monkeypatch.setattr(parallel_inputs, "LARGE_CPU", 0)
     assert training_inputs(method, batch_of(dataset, "train")).part is None
 
 

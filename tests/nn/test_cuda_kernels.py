@@ -13,9 +13,10 @@ from tedtrajrec.nn import kernels
 from tedtrajrec.nn.best_paths import by_kernel
 from tedtrajrec.nn.chain import Chain, log_partition, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.kernels import kernels_for
-from tedtrajrec.nn.parallel_decoder import CandidateScorer, Moves, TransitionScorer
+from tedtrajrec.nn.parallel_decoder import CandidateScorer
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
+from tedtrajrec.nn.transitions import Moves, TransitionScorer
 from tests.nn.chains import made_chain, some_truth
 
 DEVICE = torch.device("cuda")
@@ -91,7 +92,8 @@ def made_moves(device: torch.device) -> Moves:
     way = torch.randint(-1500, 3000, (b, p, c, c), generator=random).clamp(min=-1).to(torch.int16)
     segment = torch.randint(12, (b, lists, c), generator=random)
     rest, enter = torch.rand(2, b, lists, c, generator=random)
-    return Moves(*(part.to(device) for part in (*ends, segment, rest, enter, way)), unit=1500.0)
+    parts = (part.to(device) for part in (*ends, segment, rest, enter, way))
+    return Moves(*parts, unit=1500.0, size=torch.full((b, lists), c, device=device))
 
 
 def made_ways(device: torch.device) -> TransitionScorer:

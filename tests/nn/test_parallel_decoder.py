@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates, TransitionScorer, rows
+from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates
+from tedtrajrec.nn.sequences import rows
+from tedtrajrec.nn.transitions import TransitionScorer
 
 B, M, N, D, FACTS = 2, 3, 7, 8, 5
 

@@ -41,10 +41,10 @@ from tedtrajrec.nn.cells import cells_over
 from tedtrajrec.nn.constraint import Constraint, constrain
 from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.fourier import FourierFeatures
-from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.nn.road_condition import RoadCondition
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import chunk_rows, segment_loss
+from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import positions
 from tedtrajrec.nn.transformer import Transformer
 

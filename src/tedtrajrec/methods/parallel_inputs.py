@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from tedtrajrec.methods.learned import Inputs
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.nn.road_gnn import RoadGnn
-from tedtrajrec.nn.touched import LARGE, SHARE, Part, no_part, rounded
+from tedtrajrec.nn.sequences import rows
+from tedtrajrec.nn.touched import LARGE, LARGE_CPU, SHARE, Part, no_part, rounded
 
 MOVING = 11  # features of a candidate at a step
 CLASSES = 16  # of roads
@@ -84,7 +84,7 @@ class ParallelInputs(NamedTuple):
 
     def touching(self, gnn: RoadGnn) -> ParallelInputs:
         """Return the batch with the part of a large network that it touches, where that is not most of it."""
-        if len(gnn.table) <= LARGE:
+        if len(gnn.table) <= (LARGE if gnn.table.is_cuda else LARGE_CPU):
             return self
         asked = np.concatenate([self.near_segment.numpy().ravel(), self.list_segment.numpy().ravel()])
         part, number = gnn.parts.around(asked, gnn.hops)

@@ -44,13 +44,17 @@ from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
-from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, Moves, StepStates, TransitionScorer, rows
+from tedtrajrec.nn.existing import Existing
+from tedtrajrec.nn.kernels import is_recorded
+from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates
 from tedtrajrec.nn.point_features import point_features
 from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn
 from tedtrajrec.nn.roads import Roads
+from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
+from tedtrajrec.nn.transitions import Moves, TransitionScorer
 
 TABLE = "road_gnn.table"  # the only weights that depend on the network
 
@@ -215,10 +219,18 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         moving, guess = moving_features(inputs)
         if not self.config.geometry:
             static, moving = torch.zeros_like(static), torch.zeros_like(moving)
-        middle = minute_of_lists(inputs)
-        x = roads.at(inputs.list_segment, middle[..., None].expand_as(inputs.list_segment))
-        score, ratio = self.scorer(states, x, inputs.slot, static, moving, guess)
-        unary = score.float().masked_fill(~rows(inputs.list_exists, inputs.slot), NO)
+        segment = inputs.list_segment
+        middle = minute_of_lists(inputs)[..., None].expand_as(segment)
+        if is_recorded(segment):
+            score, ratio = self.scorer(states, roads.at(segment, middle), inputs.slot, static, moving, guess)
+            unary = score.float().masked_fill(~rows(inputs.list_exists, inputs.slot), NO)
+        else:
+            there = Existing.of(inputs.list_exists, inputs.slot, inputs.step_mask)
+            x = roads.at(there.entries(segment), there.entries(middle))
+            score, ratio = self.scorer.of_existing(
+                states, x, there, there.entries(static), there.pairs(moving), there.pairs(guess)
+            )
+            unary, ratio = there.spread(score, guess.shape, NO), there.spread(ratio, guess.shape, 0)
         pair, which = self._transitions(inputs)
         return Chain(unary, pair, which, inputs.step_mask), ratio
 
@@ -239,7 +251,9 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
         ratio = inputs.list_clock[..., 7]
         rest, enter = (torch.where(is_fix, share * cost, cost) for share in (1 - ratio, ratio))
-        pair = self.ways.between(Moves(source, target, segment, rest, enter, inputs.way, 100 * self._step_s))
+        pair = self.ways.between(
+            Moves(source, target, segment, rest, enter, inputs.way, 100 * self._step_s, inputs.list_exists.sum(-1))
+        )
         here, there = inputs.slot[:, :-1], inputs.slot[:, 1:]
         kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
         return pair, 3 * (here // 2) + kind

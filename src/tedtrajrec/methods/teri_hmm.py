@@ -34,9 +34,8 @@ from tedtrajrec.methods.cell_stage import CellConfig, CellInputs, CellMethod, Pl
 from tedtrajrec.methods.learned import Losses
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.fourier import FourierFeatures
-from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.nn.roads import Roads
-from tedtrajrec.nn.sequences import last_real
+from tedtrajrec.nn.sequences import last_real, rows
 from tedtrajrec.nn.time_attention import padding_bias
 from tedtrajrec.nn.transformer import TransformerLayer
 

@@ -49,9 +49,9 @@ from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.dual_former import DualFormerLayer
 from tedtrajrec.nn.gru_decoder import FACTS, road_facts
 from tedtrajrec.nn.mma import STEPS, Mma
-from tedtrajrec.nn.parallel_decoder import rows
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.route_decoder import Along, Gaps, RouteDecoder, Truth
+from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import masked_mean
 from tedtrajrec.nn.time_attention import padding_bias
 

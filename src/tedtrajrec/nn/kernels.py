@@ -1,4 +1,4 @@
-"""Where kernels of our own do the work: modules that need Triton, found at the first use on a CUDA device.
+"""Which form of work suits a device; kernels of our own need Triton and are found at the first use on a CUDA device.
 
 Triton comes with the CUDA builds of torch and is no dependency of this package. Each of its kernels has a twin in plain
 tensor operations, which does the work elsewhere and says what the kernel must give.
@@ -12,6 +12,14 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+
+RECORDED = {"cuda"}
+"""Kinds of devices whose work is recorded in graphs: its shapes must not depend on values, and nothing may wait."""
+
+
+def is_recorded(like: Tensor) -> bool:
+    """Return whether work on a tensor is to be fit for being recorded, and not only as little as possible."""
+    return like.device.type in RECORDED
 
 
 def kernels_for(name: str, like: Tensor) -> ModuleType | None:

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tedtrajrec.nn.existing import Existing
 from tedtrajrec.nn.kernels import kernels_for
+from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import positions
 from tedtrajrec.nn.time_attention import Activation, Kind, TimeAttention
 
@@ -144,6 +146,33 @@ class CandidateScorer(nn.Module):
         self.key = nn.Linear(d, d)
         self.scale = d**-0.5
 
+    def of_existing(
+        self, states: Tensor, roads: Tensor, there: Existing, static: Tensor, moving: Tensor, guess: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return scores and ratios of the candidates of steps that exist [Q].
+
+        Parameters
+        ----------
+        states
+            [B, n, d].
+        roads
+            X of the candidates of lists that exist [E, d].
+        there
+            Which exist.
+        static
+            Features of these [E, .].
+        moving, guess
+            Those of the candidates of steps, and their positions [Q, .] and [Q].
+        """
+        key = functional.embedding(there.packed, self.key(roads))  # [B, K, d]
+        identity = (states @ key.mT).flatten()[there.product_of_pair] * self.scale
+        lists, state = self.from_static(static) + self.from_road(roads), self.from_state(states).flatten(0, 1)
+        hidden = self.from_moving(moving)
+        hidden = hidden + lists[there.entry_of_pair] + state[there.step_of_pair]
+        weight, bias = map(torch.cat, zip(self.score.parameters(), self.shift.parameters(), strict=True))
+        score, shift = functional.linear(self.mix(hidden), weight, bias).unbind(-1)
+        return identity + score, torch.sigmoid(torch.logit(guess.clamp(0.02, 0.98)) + shift)
+
     def forward(
         self, states: Tensor, roads: Tensor, slot: Tensor, static: Tensor, moving: Tensor, guess: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -178,79 +207,3 @@ class CandidateScorer(nn.Module):
             score, shift = kernels.last_layer(mixed, weight, bias)
         logit = torch.logit(guess.clamp(0.02, 0.98)) + shift
         return identity + score, torch.sigmoid(logit)
-
-
-class Moves(NamedTuple):
-    """Ways from the candidates of one list to those of another: P matrices a trip, whose kinds take turns."""
-
-    source: Tensor  # [B, P] the list that each matrix leads from
-    target: Tensor  # [B, P] and to
-    segment: Tensor  # [B, J, C] candidates of the lists
-    rest: Tensor  # [B, J, C] steps to the end of a candidate from where a vehicle is at most
-    enter: Tensor  # [B, J, C] steps from its start to there
-    way: Tensor  # [B, P, C, C] int16, from the end of one to the start of another; negative where there is no way
-    unit: float  # that many units of it are a step
-
-
-class TransitionScorer(nn.Module):
-    """Scores of going from one candidate to another within a step.
-
-    With u the steps that the way between the two takes, and v those with both segments driven whole, a vehicle at its
-    usual pace takes one step if u <= 1 <= v. Weights of how far that fails are learned, others for each kind of move,
-
-        T = w0 + w1 (u - 1/2)+ + w2 (u - 1)+ + w3 (1 - v)+ + w4 (2 - v)+,
-
-    and likewise for staying on a segment, where u is 0. Where there is no way, T is that of a break.
-
-    Parameters
-    ----------
-    kinds
-        Number of kinds of moves.
-    """
-
-    def __init__(self, kinds: int) -> None:
-        super().__init__()
-        self.go = nn.Parameter(torch.tensor([0.0, -1.0, -2.0, -1.0, 0.0]).repeat(kinds, 1))
-        self.stay = nn.Parameter(torch.tensor([0.0, 0.0, 0.0, -1.0, 0.0]).repeat(kinds, 1))
-        self.break_score = nn.Parameter(torch.tensor([-8.0]))
-
-    def between(self, moves: Moves) -> Tensor:
-        """Return the scores of all moves [B, P, C, C]; on CUDA devices with Triton a kernel makes them."""
-        kernels, kinds = kernels_for("transitions_cuda", self.go), len(self.go)
-        if kernels is not None:
-            weights = torch.cat([self.go, self.stay, self.break_score.expand(kinds, 1)], dim=1)
-            pair: Tensor = kernels.transitions(weights, moves[:-1], moves.unit)
-            return pair
-        a, rest = (rows(part, moves.source)[..., :, None] for part in (moves.segment, moves.rest))  # [B, P, C, 1]
-        b, enter = (rows(part, moves.target)[..., None, :] for part in (moves.segment, moves.enter))  # [B, P, 1, C]
-        same, between = a == b, moves.way.to(rest.dtype) / moves.unit
-        # Driven whole, a segment counts once where a vehicle stays on it.
-        whole = torch.where(same, torch.minimum(rest, enter), rest + enter + between)
-        kind = torch.arange(kinds, device=a.device).repeat(moves.way.shape[1] // kinds)
-        scores: Tensor = self(kind, between, whole, between >= 0, same)
-        return scores
-
-    def forward(self, kind: Tensor, between: Tensor, whole: Tensor, possible: Tensor, same: Tensor) -> Tensor:
-        """Return the scores [B, P, C, C].
-
-        Parameters
-        ----------
-        kind
-            [P].
-        between, whole
-            u and v [B, P, C, C], in steps.
-        possible, same
-            Where there is a way, and where both are the same segment.
-        """
-        go, stay = (weights[kind][:, :, None, None] for weights in (self.go, self.stay))  # [P, 5, 1, 1]
-        near, nearer = functional.relu(1 - whole), functional.relu(2 - whole)
-        far, farther = functional.relu(between - 0.5), functional.relu(between - 1)
-        moved = go[:, 0] + go[:, 1] * far + go[:, 2] * farther + go[:, 3] * near + go[:, 4] * nearer
-        stayed = stay[:, 0] + stay[:, 3] * near + stay[:, 4] * nearer
-        return torch.where(same, stayed, torch.where(possible, moved, self.break_score))
-
-
-def rows(values: Tensor, which: Tensor) -> Tensor:
-    """Return values [B, k, ...] at rows [B, n] of each trip: [B, n, ...]."""
-    index = which.view(*which.shape, *[1] * (values.ndim - 2)).expand(*which.shape, *values.shape[2:])
-    return values.gather(1, index)

@@ -1,9 +1,15 @@
-"""Recurrent networks over padded sequences."""
+"""Padded sequences, and recurrent networks over them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+
+def rows(values: Tensor, which: Tensor) -> Tensor:
+    """Return values [B, k, ...] at rows [B, n] of each trip: [B, n, ...]."""
+    index = which.view(*which.shape, *[1] * (values.ndim - 2)).expand(*which.shape, *values.shape[2:])
+    return values.gather(1, index)
 
 
 def last_real(x: Tensor, mask: Tensor) -> Tensor:

@@ -22,7 +22,10 @@ from torch import Tensor
 from tedtrajrec.growing import resized
 
 LARGE = 30_000
-"""Networks of no more segments are never taken in parts: one pass over all of them costs less than a millisecond."""
+"""On a CUDA device, networks of no more segments are never taken in parts: all of them take less than a millisecond."""
+
+LARGE_CPU = 4_000
+"""The same of a processor, where a pass over 20,000 segments takes a second."""
 
 SHARE = 0.5
 """A part larger than this share of the network is not worth it: the network is taken as a whole."""

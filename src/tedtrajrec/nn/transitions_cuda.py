@@ -1,10 +1,11 @@
 """Scores of transitions on CUDA: from the lists of candidates to whole matrices in one pass.
 
-The formula is that of :class:`~tedtrajrec.nn.parallel_decoder.TransitionScorer`.
+The formula is that of :class:`~tedtrajrec.nn.transitions.TransitionScorer`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def transitions(weights: Tensor, moves: tuple[Tensor, ...], unit: float) -> Tensor:
+def transitions(weights: Tensor, moves: Sequence[Tensor], unit: float) -> Tensor:
     """Return the scores [B, P, C, C], with gradients for the weights.
 
     Parameters
