@@ -318,3 +318,22 @@ def test_the_committed_rows() -> None:
     chengdu = tables["Recovery of chengdu at keep 1/8"].blocks[0].lines
     line = next(line for line in chengdu if line.head == "TedTrajRec")
     assert [value.text for value in line.values[2:6]] == [".792 ± .002", ".701 ± .001", "365 ± 9", "574 ± 9"]
+
+
+def test_a_method_without_costs_of_its_own_shows_those_that_no_machine_changes(tmp_path: Path) -> None:
+    rows, plan = tmp_path / "rows", tmp_path / "plan.toml"
+    for method, accuracy in (("mtrajrec", 0.5), ("tedtrajrec", 0.6)):
+        write_row(rows, method, accuracy, efficiency={"macs": 2.5e9})
+    write_row(rows, "mtrajrec", 0.4, group="efficiency", settings=("train.epochs=3",), efficiency={"macs": 3e9})
+    cells = '[[cells]]\ngroup = "{}"\nmethods = ["mtrajrec", "tedtrajrec"]\ndatasets = ["chengdu"]\n{}'
+    epochs = 'set = ["train.epochs=3"]\n'
+    plan.write_text(
+        '[datasets.chengdu]\npath = "x"\n' + cells.format("performance", "") + cells.format("efficiency", epochs)
+    )
+    make_report([rows], tmp_path / "report", plans=[plan])
+    text = (tmp_path / "report" / "report.md").read_text("utf-8").split("## Efficiency")[1].split("\n## ")[0]
+    lines = [line.split(" | ") for line in text.splitlines() if "TrajRec" in line and line.startswith("|")]
+    assert [line[1:8] for line in lines] == [
+        ["MTrajRec", "4.00", "3.00", "2.00", "4.0", ".3", "2.00"],
+        ["TedTrajRec (not computed)", "4.00", "2.50", "", "", "", ""],
+    ]

@@ -35,9 +35,7 @@ def efficiency_section(
     trained = {where: main_results(found) for where, found in by_place(performance).items()}
     for (dataset, keep), found in _densest(by_place(slots)).items():
         whole_of = trained.get((dataset, keep), {})
-        results = {one: whole_of.get(one.method) for one in found if one.rows}
-        if not results:
-            continue
+        results = {one: whole_of.get(one.method) for one in found if one.rows or whole_of.get(one.method)}
         where = place(dataset, keep, list(results))
         parts.append(_costs_table(results, f"Efficiency, {where}. {beside_paper(dataset, facts)}"))
         kinds = {"time per trip, ms (in batches)": _trip_ms, "parameters, millions": _parameters}
@@ -45,7 +43,7 @@ def efficiency_section(
             title: [
                 (one.method, value, accuracy)
                 for one, whole in results.items()
-                if whole and (value := cost(one.rows[0])) and (accuracy := whole.metric("accuracy"))
+                if whole and one.rows and (value := cost(one.rows[0])) and (accuracy := whole.metric("accuracy"))
             ]
             for title, cost in kinds.items()
         }
@@ -70,7 +68,8 @@ _COSTS = (
     "recovering a batch of 64 trips, the road network among them once; other work is not counted. Peak memory is that "
     "of training on the GPU. An epoch is the median of all but the first, validation included; where cells ran side by "
     "side, they slowed each other. Time per trip is that of recovering the test trips in batches. F1, accuracy and "
-    "RMSE are those of the main table."
+    "RMSE are those of the main table; so are parameters and MACs of a method whose costs have not been measured by "
+    "themselves."
 )
 
 
@@ -84,6 +83,7 @@ def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table
         "training, min": (lambda row: _per(row.content.get("training", {}).get("seconds"), 60), 1),
         "per trip, ms": (_trip_ms, 2),
     }
+    anywhere = set(list(costs)[:2])  # costs that neither depend on the machine nor on what else runs on it
     known = [row for one in results for row in one.rows]
     costs = {name: cost for name, cost in costs.items() if any(cost[0](row) is not None for row in known)}
     blocks = []
@@ -91,11 +91,13 @@ def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table
         lines = []
         for one in group:
             values = []
-            for cost, digits in costs.values():
-                found = spread(value for row in one.rows if (value := cost(row)) is not None)
-                values.append(Value() if found is None else Value(number(found.mean, digits), rows=one.rows))
+            whole = results[one]
+            for name, (cost, digits) in costs.items():
+                rows = whole.rows if whole and not one.rows and name in anywhere else one.rows
+                counted = tuple(row for row in rows if cost(row) is not None)
+                found = spread(value for row in counted if (value := cost(row)) is not None)
+                values.append(Value() if found is None else Value(number(found.mean, digits), rows=counted))
             for metric in shown:
-                whole = results[one]
                 mean = None if whole is None else whole.metric(metric.name)
                 if whole is None or mean is None:
                     values.append(Value())
