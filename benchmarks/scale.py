@@ -53,7 +53,8 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import THREADS
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.trainer import Trainer
 from tedtrajrec.trips.match import Matcher
 from tedtrajrec.trips.table import Trips
 
