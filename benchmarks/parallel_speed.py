@@ -115,11 +115,11 @@ def table_bytes(method: TedTrajRecParallel) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def batch_of(network: RoadNetwork, trips: int) -> Batch:
+def batch_of(network: RoadNetwork, trips: int, seed: int = 2) -> Batch:
     """Return trips with a fix at every 8th step and at the last."""
     step = np.tile(np.arange(STEPS), trips)
     observed = (step % EVERY == 0) | (step == STEPS - 1)
-    return make_batch(drives(network, trips, 2), observed, network, step_s=STEP_S, time_zone="UTC")
+    return make_batch(drives(network, trips, seed), observed, network, step_s=STEP_S, time_zone="UTC")
 
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> tuple[float, float]:
