@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.methods import parallel_inputs
+from tedtrajrec.methods import parallel_inputs, reachable
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.tedtrajrec_parallel import TABLE, ParallelConfig, TedTrajRecParallel
 from tedtrajrec.nn.touched import Part, rounded, unfilled
@@ -26,6 +26,7 @@ from tedtrajrec.training.loop import fit
 from tedtrajrec.training.rows import LAST, TableRows
 from tedtrajrec.training.trainer import Trainer
 from tests.methods.recordable import run_recordable
+from tests.training.conftest import TINY, new_method
 
 SMALL = ParallelConfig(
     d=8, heads=2, width=16, hidden=8, encoder_layers=1, step_layers=1, road_layers=1, most=32, most_candidates=8,
@@ -109,6 +110,23 @@ def test_a_run_on_parts_is_one_on_the_whole(
     for name in theirs:
         if name.startswith("model.") and name.removeprefix("model.") not in LEVELS:
             torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=2e-4)
+
+
+def test_the_model_of_the_paper_on_parts(
+    small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(TINY, dropout=0.0, scored="reachable", most_reached=24, most_candidates=8)
+    config = dataclasses.replace(config, eta_m=150.0)
+    fit(new_method(small_dataset, config), small_dataset, tmp_path / "whole", PAIRS, device="cpu")
+    monkeypatch.setattr(reachable, "LARGE", 0)
+    monkeypatch.setattr(reachable, "SHARE", 0.9)
+    kinds = watched(monkeypatch)
+    fit(new_method(small_dataset, config), small_dataset, tmp_path / "parts", PAIRS, device="cpu")
+    assert "rows" in kinds
+    for ours, theirs in zip(rows_of(tmp_path / "parts"), rows_of(tmp_path / "whole"), strict=True):
+        assert ours["loss_total"] == pytest.approx(theirs["loss_total"], rel=1e-5)
+    ours, theirs = (load_file(tmp_path / name / FILE) for name in ("parts", "whole"))
+    torch.testing.assert_close(ours[f"model.{TABLE}"], theirs[f"model.{TABLE}"], rtol=1e-4, atol=1e-4)
 
 
 def test_no_gradient_of_the_whole_table_is_made(small_dataset: Dataset, parts: Parts) -> None:
