@@ -52,7 +52,8 @@ from tedtrajrec.network.synthetic import CityConfig, synthetic_city
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 REPEATS = 3

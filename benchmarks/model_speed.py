@@ -36,7 +36,8 @@ from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.trainer import Trainer
 
 SEGMENTS, FIXES, STEPS = 8781, 10, 72
 

@@ -39,7 +39,8 @@ from tedtrajrec.network.synthetic import CityConfig, synthetic_city
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.trainer import Trainer
 from tedtrajrec.trips.table import Trips, as_text
 
 STEP_S, STEPS, EVERY = 15, 72, 8
@@ -114,11 +115,11 @@ def table_bytes(method: TedTrajRecParallel) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def batch_of(network: RoadNetwork, trips: int) -> Batch:
+def batch_of(network: RoadNetwork, trips: int, seed: int = 2) -> Batch:
     """Return trips with a fix at every 8th step and at the last."""
     step = np.tile(np.arange(STEPS), trips)
     observed = (step % EVERY == 0) | (step == STEPS - 1)
-    return make_batch(drives(network, trips, 2), observed, network, step_s=STEP_S, time_zone="UTC")
+    return make_batch(drives(network, trips, seed), observed, network, step_s=STEP_S, time_zone="UTC")
 
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> tuple[float, float]:

@@ -53,7 +53,8 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import THREADS
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device
+from tedtrajrec.training.loop import choose_device
+from tedtrajrec.training.trainer import Trainer
 from tedtrajrec.trips.match import Matcher
 from tedtrajrec.trips.table import Trips
 
@@ -295,29 +296,34 @@ def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[s
         vars(parallel_inputs)["LARGE"] = sys.maxsize
     network = tiled(city_in_tiles(tiles))
     method = parallel_for(network).to(device).train()
-    batch = batch_of(network, trips)
+    # In turn, so that rows of the table have been left alone when they are read.
+    batches = [batch_of(network, trips, seed) for seed in (2, 3)]
     began = time.perf_counter()
-    inputs = method.inputs(batch, torch.zeros_like(batch.step_mask))
-    made_ms = 1e3 * (time.perf_counter() - began)
+    inputs = [method.inputs(batch, torch.zeros_like(batch.step_mask)) for batch in batches]
+    made_ms = 1e3 * (time.perf_counter() - began) / len(batches)
     held = torch.cuda.memory_allocated() if device.type == "cuda" else 0
     trainer = Trainer(method, TrainConfig(batch=trips), 1000)
-    sent, progress = trainer.shape(inputs), Progress()
+    sent, progress = [trainer.shape(part) for part in inputs], Progress()
     times = []
     for k in range(REPEATS + 3):
         if device.type == "cuda":
             torch.cuda.synchronize()
-        began = time.perf_counter()
-        trainer(sent, progress)
+        began, cpu = time.perf_counter(), time.process_time()
+        trainer(sent[k % len(sent)], progress)
+        progress.step += 1
         if device.type == "cuda":
             torch.cuda.synchronize()
         if k >= 3:
-            times.append(time.perf_counter() - began)
+            times.append((time.perf_counter() - began, time.process_time() - cpu))
+    wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
     row: dict[str, Any] = {"what": "train", "tiles": tiles, "segments": network.n_segments, "batch": trips}
-    row |= {"touched": len(inputs.part_segment) or network.n_segments, "ms": 1e3 * statistics.median(times)}
+    row |= {"touched": len(inputs[0].part_segment) or network.n_segments, "ms": 1e3 * wall, "cpu_ms": 1e3 * cpu}
     row |= {"inputs_ms": made_ms, "device": str(device)}
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated()
-        tables = 3 * sum(weight.nbytes for weight in method.parameters())  # the gradient and two means
+        weights = list(method.parameters())
+        tables = 2 * sum(weight.nbytes for weight in weights)  # the means
+        tables += sum(weight.grad.nbytes for weight in weights if weight.grad is not None)
         row |= {"peak_gib": peak / 2**30, "working_gib": (peak - held - tables) / 2**30}
     return row | machine()
 
@@ -329,7 +335,7 @@ def trained(tiles: list[int], trips: int, device: str, whole: bool) -> Iterator[
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             row = pool.submit(in_training, count, trips, device, whole).result()
         first = first or row
-        grown = {f"{name}_growth": row[name] / first[name] for name in ("ms", "working_gib") if name in row}
+        grown = {f"{name}_growth": row[name] / first[name] for name in ("ms", "cpu_ms", "working_gib") if name in row}
         yield row | grown
 
 

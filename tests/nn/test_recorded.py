@@ -14,7 +14,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer
+from tedtrajrec.training.trainer import Trainer
 from tests.nn import literal
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError
+from tedtrajrec.methods.tedtrajrec_parallel import TABLE
 from tedtrajrec.training.batches import epoch_order, training_batch
 from tedtrajrec.training.checkpoint import FILE
 from tedtrajrec.training.config import TrainConfig
@@ -28,18 +29,36 @@ TINY = ["model.d=8", "model.heads=2", "model.dropout=0", "train.batch=7", "train
 PAPER = [*TINY, "model.width=8", "model.encoder_layers=1", "model.road_layers=1", "train.forcing=0.5"]
 OURS = [*TINY, "model.width=16", "model.hidden=8", "model.encoder_layers=1", "model.step_layers=1", "model.most=32"]
 CASES = {"tedtrajrec": PAPER, "tedtrajrec_parallel": OURS}
+PARTS = [*OURS, "model.road_layers=1", "model.most_candidates=8", "model.eta_m=150", "train.batch=2"]
+SHARES = (0.9, 0.27)  # all batches hold a part of the network; at times one rank's does and the other's does not
 
 # Forks the ranks of one run after another, as torchrun would start them. Libraries are loaded once.
 PARENT = """
-import json, os, socket, sys
+import hashlib, json, os, socket, sys
 import torch
 import torch._dynamo  # which optimizers load
 import tedtrajrec.methods.tedtrajrec, tedtrajrec.methods.tedtrajrec_parallel
+from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.training import loop, train
 
 loop.VALID_TRIPS = 2  # several batches, so that both ranks have some
+digests, kinds, caught_up, take = [], set(), loop.Trainer.catch_up, loop.Trainer._taken
 
-def start(rank, count, port, name, run, settings):
+def catch_up(self):
+    caught_up(self)
+    if self._rows is not None:
+        digest = hashlib.sha256()
+        for tensor in (self._gnn.table.detach(), *self._rows._means()):
+            digest.update(tensor.numpy().tobytes())
+        digests.append(digest.hexdigest())
+
+def taken(self, gradient, mine, touched):
+    kinds.add((mine is None, touched is None))
+    return take(self, gradient, mine, touched)
+
+loop.Trainer.catch_up, loop.Trainer._taken = catch_up, taken
+
+def start(rank, count, port, name, run, settings, share):
     child = os.fork()
     if child:
         return child
@@ -47,17 +66,19 @@ def start(rank, count, port, name, run, settings):
         where = {"RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         os.environ |= {key: str(value) for key, value in where.items()}
         torch.set_num_threads(1)
+        if share:
+            parallel_inputs.LARGE, parallel_inputs.SHARE = 0, share
         fitted = train.train_method(name, sys.argv[1], run, overrides=settings, device="cpu")
-        print(json.dumps([rank, fitted.epochs, fitted.best_accuracy]), flush=True)
+        print(json.dumps([run, rank, fitted.epochs, digests, sorted(kinds)]), flush=True)
         os._exit(0)
     finally:
         os._exit(1)
 
-for name, run, settings, count in json.loads(sys.argv[2]):
+for name, run, settings, count, share in json.loads(sys.argv[2]):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for child in [start(rank, count, port, name, run, settings) for rank in range(count)]:
+    for child in [start(rank, count, port, name, run, settings, share) for rank in range(count)]:
         assert os.waitpid(child, 0)[1] == 0
 """
 
@@ -86,23 +107,31 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     return [{**json.loads(line), "seconds": 0} for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def run_all(dataset: Dataset, todo: list[tuple[str, str, list[str], int, float | None]]) -> dict[str, list[Any]]:
+    """Train, and return what each rank of each run says: its number, digests of the table, and kinds of steps."""
+    command = [sys.executable, "-c", PARENT, str(dataset.path), json.dumps(todo)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    said: dict[str, list[Any]] = {}
+    for run, rank, epochs, *more in map(json.loads, done.stdout.splitlines()):
+        assert epochs == 3
+        said.setdefault(run, []).append([rank, *more])
+    for _, run, _, count, _ in todo:
+        said[run].sort()
+        assert [rank for rank, *_ in said[run]] == list(range(count))
+    return said
+
+
 @pytest.fixture(scope="module")
 def runs(small_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run of each method by one process and by two."""
     folder = tmp_path_factory.mktemp("ranks")
-    todo = [(name, str(folder / f"{name}-{count}"), CASES[name], count) for name in CASES for count in (1, 2)]
-    command = [sys.executable, "-c", PARENT, str(small_dataset.path), json.dumps(todo)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted(rank for rank, *_ in said) == [0, 0, 0, 0, 1, 1]
-    assert all(epochs == 3 for _, epochs, _ in said)
+    todo = [(name, str(folder / f"{name}-{count}"), CASES[name], count, None) for name in CASES for count in (1, 2)]
+    run_all(small_dataset, todo)
     return folder
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_two_processes_make_the_steps_of_one(name: str, runs: Path) -> None:
-    one, two = runs / f"{name}-1", runs / f"{name}-2"
+def check_same_steps(one: Path, two: Path) -> None:
     assert files_of(one) == files_of(two)
     assert (one / "train.json").read_text() == (two / "train.json").read_text()
     for alone, together in zip(rows_of(one), rows_of(two), strict=True):
@@ -110,6 +139,29 @@ def test_two_processes_make_the_steps_of_one(name: str, runs: Path) -> None:
             assert together[key] == pytest.approx(alone[key], rel=1e-4)
         assert together["valid_accuracy"] == pytest.approx(alone["valid_accuracy"], abs=1e-6)
         assert (together["epoch"], together["lr"]) == (alone["epoch"], alone["lr"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_make_the_steps_of_one(name: str, runs: Path) -> None:
+    check_same_steps(runs / f"{name}-1", runs / f"{name}-2")
+
+
+def test_two_processes_on_parts_make_the_steps_of_one(small_dataset: Dataset, tmp_path: Path) -> None:
+    one, *two = tmp_path / "1", *(tmp_path / f"2-{share}" for share in SHARES)
+    name = "tedtrajrec_parallel"
+    several = [(name, str(run), PARTS, 2, share) for run, share in zip(two, SHARES, strict=True)]
+    said = run_all(small_dataset, [(name, str(one), PARTS, 1, SHARES[0]), *several])
+    part, whole, other_has_all = [False, False], [True, True], [False, True]
+    assert [kinds for *_, kinds in said[str(one)]] == [[part]]
+    for run, expected in zip(two, ([part], [part, other_has_all, whole]), strict=True):
+        check_same_steps(one, run)
+        table, its_table = (load_file(folder / FILE)[f"model.{TABLE}"] for folder in (one, run))
+        torch.testing.assert_close(its_table, table, rtol=1e-4, atol=1e-4)
+        assert all(kind in expected for *_, kinds in said[str(run)] for kind in kinds)
+        assert all(kind in [k for *_, kinds in said[str(run)] for k in kinds] for kind in expected)
+        (_, first, _), (_, second, _) = said[str(run)]
+        assert len(first) == 3
+        assert first == second  # tables and means are equal on both, bit for bit
 
 
 def test_a_killed_rank_and_on_it_goes(small_dataset: Dataset, runs: Path, tmp_path: Path) -> None:

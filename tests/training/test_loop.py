@@ -19,7 +19,8 @@ from tedtrajrec.methods.learned import Inputs, Losses
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.training.checkpoint import FILE, Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import Trainer, choose_device, fit, largest, validate
+from tedtrajrec.training.loop import choose_device, fit, largest, validate
+from tedtrajrec.training.trainer import Trainer
 from tests.nn import literal
 from tests.training.conftest import SHORT, TINY, files_of, new_method
 

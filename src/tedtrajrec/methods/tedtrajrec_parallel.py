@@ -195,9 +195,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """
         start = self.from_attributes(self.attributes if part is None else self.attributes[part.segment])
         if self.config.table:
-            table: Tensor = self.road_gnn.table
-            if part is not None:
-                table = functional.embedding(part.segment, table)
+            table = self.road_gnn.vectors(part)
             start = start + (table if unknown is None else table * (1 - unknown))
         roads: Roads = self.road_gnn(start, part)
         return roads

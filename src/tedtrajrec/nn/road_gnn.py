@@ -15,7 +15,9 @@ is made some segments at a time, layer by layer: what a layer makes of edges wou
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
@@ -67,6 +69,7 @@ class RoadGnn(nn.Module):
         super().__init__()
         self.rhythm = rhythm
         self.table = nn.Parameter(torch.randn(network.n_segments, d) / math.sqrt(d))
+        self._apart: Tensor | None = None
         edges = neighbours(network, loops=gnn in {"gatv2", "gat"})
         if gnn == "gcn":
             edges, weight = gcn_norm(edges, num_nodes=network.n_segments)
@@ -92,6 +95,24 @@ class RoadGnn(nn.Module):
         """How many hops away a segment may be that another one hears of."""
         return 0 if self.gnn == "none" else len(self.layers)
 
+    def vectors(self, part: Part | None = None) -> Tensor:
+        """Return the learned vectors of all segments, or of a part."""
+        if part is None:
+            return self.table
+        return functional.embedding(part.segment, self.table) if self._apart is None else self._apart
+
+    @contextlib.contextmanager
+    def apart(self, part: Part) -> Iterator[Tensor]:
+        """Have the vectors of a part be weights of their own for a while, and give them [U, d].
+
+        Their gradient is as large as the part. That of the table has a row for every segment of the network.
+        """
+        self._apart = functional.embedding(part.segment, self.table.detach()).requires_grad_()
+        try:
+            yield self._apart
+        finally:
+            self._apart = None
+
     def forward(self, start: Tensor | None = None, part: Part | None = None) -> Roads:
         """Return the whole network, or a part of it whose segments are numbered as there.
 
@@ -103,7 +124,7 @@ class RoadGnn(nn.Module):
             The part; None for all.
         """
         if start is None:
-            start = self.table if part is None else functional.embedding(part.segment, self.table)
+            start = self.vectors(part)
         x: Tensor = start
         for layer in self.layers:
             if part is None and len(x) > LARGE and not torch.is_grad_enabled():

@@ -6,7 +6,7 @@ to a segment less than P hops away. What the layers give there for the segments 
 network, and so are the gradients. Segments P hops away are only read.
 
 Sizes are rounded up, so that few shapes occur and work can be recorded in CUDA graphs: what fills up are segments that
-nobody asks for, which take up the edges that fill up.
+nobody asks for, which take up the edges that fill up. They repeat the last one, and have no gradient.
 """
 
 from __future__ import annotations
@@ -94,8 +94,14 @@ def rounded(part: Part) -> Part:
     # Spread, because many edges to one target are slow to add up.
     target = u + torch.arange(more_edges) * fill // max(more_edges, 1)
     more = torch.stack([target, target, torch.zeros_like(target)])
-    segment = torch.cat([part.segment, part.segment.new_zeros(fill)])
+    segment = torch.cat([part.segment, part.segment[-1:].expand(fill)])
     return Part(segment, torch.cat([part.edges, more], dim=1))
+
+
+def unfilled(part: Part) -> Ints:
+    """Return the segments of a part, each once: without those that :func:`rounded` filled it up with."""
+    segment: Ints = part.segment.cpu().numpy()
+    return segment[: int(np.argmax(segment == segment[-1])) + 1]
 
 
 def no_part() -> Part:

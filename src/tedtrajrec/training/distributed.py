@@ -67,6 +67,24 @@ class Ranks:
             dist.all_reduce(tensor)
             tensor.div_(total)
 
+    def union(self, mine: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """Return the numbers that any rank has, each once; None, which is all there are, where a rank has None.
+
+        Those of one rank must be without repeats.
+        """
+        if self.count == 1:
+            return mine
+        count = torch.tensor([-1 if mine is None else len(mine)])
+        counts = [torch.empty_like(count) for _ in range(self.count)]
+        dist.all_gather(counts, count)
+        if mine is None or min(counts) < 0:
+            return None
+        most = int(max(counts))
+        padded = torch.from_numpy(np.pad(mine, (0, most - len(mine)), mode="edge"))
+        gathered = [torch.empty_like(padded) for _ in range(self.count)]
+        dist.all_gather(gathered, padded)
+        return np.unique(torch.cat(gathered).numpy())
+
     def first_says(self, value: bool) -> bool:
         """Return what the first rank was given; clocks differ, and all must stop at the same batch."""
         if self.count == 1:

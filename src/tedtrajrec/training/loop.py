@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,12 +25,12 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import replacing
-from tedtrajrec.methods.learned import I, LearnedMethod, Losses
-from tedtrajrec.nn.recorded import Recorded
+from tedtrajrec.methods.learned import I, LearnedMethod
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.distributed import ALONE, Ranks
+from tedtrajrec.training.trainer import Trainer
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
 VALID_TRIPS = 512  # of one validation batch
@@ -152,6 +152,7 @@ def fit(
                     if late:
                         return _fitted(progress, started)
         trainer.settle(progress)
+        trainer.catch_up()
         ranks.copy_first(method.state_dict().values())  # weights are equal, but running means are of each rank's trips
         accuracy = validate(method, valid, ranks)
         # Without validation trips the last weights are kept.
@@ -201,103 +202,9 @@ def validate(method: LearnedMethod[Any, Any], batches: list[Batch], ranks: Ranks
     return float(values.double().mean()) if len(values) else 0.0
 
 
-class Trainer(Generic[I]):
-    """One optimizer step after another; adds up losses on the device without waiting for it.
-
-    Parameters
-    ----------
-    method
-        On its device; its optimizer is made here.
-    config
-        Settings of training.
-    per_epoch
-        Batches of an epoch.
-    ranks
-        The processes that make each step together, with the batch divided between them.
-    """
-
-    def __init__(
-        self, method: LearnedMethod[Any, I], config: TrainConfig, per_epoch: int, ranks: Ranks = ALONE
-    ) -> None:
-        self._method, self._config, self._per_epoch, self._ranks = method, config, per_epoch, ranks
-        self.optimizer = _optimizer(method, config)
-        self._cuda = method.device.type == "cuda"
-        self._parameters = list(method.parameters())
-        self._recorded = Recorded(self._backward, method.device) if self._cuda else None
-        self._sums: list[Losses] = []
-        self.prepared = not self._cuda
-
-    def prepare(self, inputs: I) -> None:
-        """Get ready for batches no larger than this one: graphs of theirs then fit into the memory of its graph."""
-        if self._recorded is not None:
-            self._recorded.record(inputs)
-        self.prepared = True
-
-    def shape(self, inputs: I) -> I:
-        """Return a batch as it is sent to the device."""
-        return inputs.rounded().pin() if self._cuda else inputs
-
-    def __call__(self, inputs: I, progress: Progress) -> Losses:
-        """Make one step with a batch and return its losses."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(progress)
-        number = progress.epoch * self._per_epoch + progress.step
-        # So that dropout is the same after a restart, and that of one rank not that of another.
-        torch.manual_seed((self._config.seed << 32) + (self._ranks.rank << 26) + number)
-        losses = self._backward(inputs) if self._recorded is None else self._recorded(inputs)
-        losses = Losses(*(value.clone() for value in losses))
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        self._ranks.average([*gradients, *losses[:3]], losses.known.float())
-        torch.nn.utils.clip_grad_norm_(self._parameters, self._config.clip)
-        self.optimizer.step()
-        self._sums.append(losses)
-        return losses
-
-    def _backward(self, inputs: I) -> Losses:
-        losses = self._method.loss(inputs)
-        # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
-        # Weights without a part in the loss (what feeds the next step, where all trips have one) have a gradient of 0.
-        gradients = torch.autograd.grad(losses.total, self._parameters, materialize_grads=True)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.copy_(gradient)
-        return Losses(*(value.detach() for value in losses))
-
-    def settle(self, progress: Progress) -> None:
-        """Add the losses so far to the sums of the epoch, one by one, so that a restart adds the same numbers."""
-        for losses in self._sums:
-            for name in ("total", "segment", "ratio"):
-                progress.sums[name] = progress.sums.get(name, 0.0) + float(getattr(losses, name))
-        self._sums.clear()
-        if not all(map(math.isfinite, progress.sums.values())):
-            raise ConfigError(
-                f"The loss is not finite by batch {progress.step} of epoch {progress.epoch + 1}. "
-                f"Start again in another folder with train.lr below {self._config.lr:g} or train.clip below "
-                f"{self._config.clip:g}; the best weights so far are kept in this one."
-            )
-
-    def rate(self, progress: Progress, later: int = 0) -> float:
-        """Return the learning rate of the next batch, or of one so many batches later."""
-        config = self._config
-        number = progress.epoch * self._per_epoch + progress.step + later
-        if config.schedule == "constant":
-            return config.lr
-        total = config.epochs * self._per_epoch
-        rise = max(1, round(config.warm_up * total))
-        if number < rise:
-            return config.lr * (number + 1) / rise
-        return config.lr * max(1e-3, 0.5 * (1 + math.cos(math.pi * (number - rise) / max(1, total - rise))))
-
-
 def largest(order: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> int:
     """Return the batch of the most steps, padding included; each holds the numbers of trips of these lengths."""
     return int(np.argmax([len(which) * lengths[which].max() for which in order]))
-
-
-def _optimizer(method: LearnedMethod[Any, Any], config: TrainConfig) -> torch.optim.Optimizer:
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
 def validation_batches(dataset: Dataset, config: TrainConfig, keeps: Iterable[str]) -> Iterator[Batch]:
