@@ -85,7 +85,7 @@ class ParallelConfig(LearnedConfig):
     unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
     decode: Decoding = "drivable"
     margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
-    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat
+    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for both
     bridged: bool = True  # where the map is whole, gaps that hold a break are driven along other roads
 
     def __post_init__(self) -> None:
