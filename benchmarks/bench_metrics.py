@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from tedtrajrec.data.sampling import thin_mask, trip_keys
-from tedtrajrec.evaluation import sequences
 from tedtrajrec.evaluation.drivable import check_drives
 from tedtrajrec.evaluation.metrics import evaluate_trips, gaps_without_route
 from tedtrajrec.evaluation.summary import compare, summarise
@@ -23,6 +22,7 @@ from tedtrajrec.methods.placing import place
 from tedtrajrec.network.build import build_network
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.routing import Router
+from tedtrajrec.trips import sequences
 from tedtrajrec.trips.simulate import simulate_trips
 from timing import median_s
 

@@ -22,12 +22,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tedtrajrec.evaluation.clustering import EPS, cluster_trips
-from tedtrajrec.evaluation.sequences import common_subsequence
 from tedtrajrec.evaluation.similarity import MEASURES, Measure, Sequences, distance_blocks, find_neighbours
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.training.loop import choose_device
+from tedtrajrec.trips.sequences import common_subsequence
 from tedtrajrec.trips.simulate import simulate_trips
 from timing import median_s
 

@@ -13,8 +13,8 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.evaluation.metrics import evaluate_trips, gaps_without_route
 from tedtrajrec.network.routing import Router
 from tests.conftest import make_grid
-from tests.evaluation.test_sequences import lcs_by_definition
 from tests.network.test_routing import make_roads
+from tests.trips.test_sequences import lcs_by_definition
 
 GRID = make_grid(forbidden_turns=np.array([[0, 2], [3, 1]]))
 ROUTER = Router(GRID)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation import similarity
-from tedtrajrec.evaluation.sequences import common_subsequence
 from tedtrajrec.evaluation.similarity import (
     CPU,
     MEASURES,
@@ -21,6 +20,7 @@ from tedtrajrec.evaluation.similarity import (
     recall_at,
 )
 from tedtrajrec.evaluation.similarity_torch import device_blocks
+from tedtrajrec.trips.sequences import common_subsequence
 
 
 def literal_lcss(a, b):

@@ -11,6 +11,7 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.evaluation.run import draw_steps
 from tedtrajrec.evaluation.true_routes import summarise_ranks, true_route_ranks
 from tedtrajrec.methods.alternatives import Alternatives
+from tedtrajrec.methods.base import Recovered
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 
 
@@ -24,6 +25,9 @@ class Names:
             if place < k:
                 segment[i, place] = batch.segment[i]
         return Alternatives(segment, torch.zeros(segment.shape), torch.full((len(segment), k), 1 / k))
+
+    def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
+        raise NotImplementedError
 
 
 def test_ranks_and_their_summary(small_dataset: Dataset) -> None:  # noqa: F811

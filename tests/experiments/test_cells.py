@@ -26,6 +26,7 @@ from tedtrajrec.experiments.report import make_report
 from tedtrajrec.experiments.table import format_rows
 from tedtrajrec.experiments.trips import load_trips
 from tedtrajrec.methods.registry import load_method, make_method
+from tedtrajrec.training import choose
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 from tests.training.test_start import other_dataset  # noqa: F401  (a fixture)
 
@@ -222,6 +223,36 @@ def test_cells_that_start_from_others(
     assert described["start"]["run"] == first
 
 
+def test_a_search_is_chosen_only_where_the_plan_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_dataset: Dataset,  # noqa: F811
+) -> None:
+    best = choose.Choice(18.0, 6.0, 6, (choose.Tried(18.0, 6.0, 0.5, 0.5),))
+    monkeypatch.setattr(choose, "choose_search", lambda *_: best)
+    file = tmp_path / "plan.toml"
+    said = STARTS.partition('[[cells]]\ngroup = "there"')[0]
+    given = (
+        said.partition("[[cells]]")[2].replace('"first"', '"given"').replace('"train.ep', '"model.margin=4", "train.ep')
+    )
+    chosen = "\n[[cells]]" + said.partition("[[cells]]")[2].replace('"first"', '"chosen"\nchoose = true')
+    file.write_text(f"{said}{chosen}\n[[cells]]\nchoose = true{given}")
+    plan = read_plan(file)
+    assert [cell.choose for cell in plan.cells] == [False, True, True]
+    assert len({work_of(cell) for cell in plan.cells}) == 3
+    found = []
+    for cell in plan.cells:
+        made = run_cell(cell, Source(str(small_dataset.path)), tmp_path / cell.name, device="cpu")
+        assert made is not None
+        found.append(made[0])
+    assert [(row["method"]["error_m"], row["method"]["margin"]) for row in found] == [(150, 3), (18, 6), (150, 4)]
+    assert [row["training"].get("search") for row in found] == [None, dataclasses.asdict(best), None]
+    assert len({row["config_hash"] for row in found}) == 3
+    file.write_text(said.replace('"first"', '"first"\nchoose = true\nstart = "x"\ntrain = false'))
+    with pytest.raises((ConfigError, InputError), match="without training nothing is chosen"):
+        read_plan(file)
+
+
 def test_starts_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     for change, message in {
@@ -237,7 +268,7 @@ def test_starts_that_cannot_be(tmp_path: Path) -> None:
 
 def test_rows_of_old_are_known(plan_file: Path, tmp_path: Path) -> None:
     cell = read_plan(plan_file).cells[0]
-    said = {name: value for name, value in dataclasses.asdict(cell).items() if name not in {"start", "train"}}
+    said = {name: value for name, value in dataclasses.asdict(cell).items() if name not in {"start", "train", "choose"}}
     (tmp_path / f"{cell.name}.json").write_text(json.dumps({"cell": said, "finished": True}))
     plan = Plan({"city": Source("nowhere")}, (cell,))
     assert run_plan(plan, tmp_path, say=lambda _: None)[0]["finished"]
@@ -359,7 +390,14 @@ def test_work_is_what_the_settings_come_to(keys: list[str], random: object) -> N
         assert work_of(dataclasses.replace(cell, settings=first)) == work_of(cell)
         last = (*mixed, f"{key}=7")
         assert work_of(dataclasses.replace(cell, settings=last)) != work_of(cell)
-    for other in ({"seed": 1}, {"keep": "1/4"}, {"dataset": "town"}, {"method": "gts"}, {"start": "x"}):
+    for other in (
+        {"seed": 1},
+        {"keep": "1/4"},
+        {"dataset": "town"},
+        {"method": "gts"},
+        {"start": "x"},
+        {"choose": True},
+    ):
         assert work_of(dataclasses.replace(cell, **other)) != work_of(cell)
 
 
@@ -389,3 +427,18 @@ def test_rows_of_the_repository_are_cells_of_its_plans() -> None:
     for file in rows:
         cell = from_dict(Cell, json.loads(file.read_text())["cell"])
         assert cells[file.stem] == cell
+
+
+def test_rows_of_the_parallel_method_are_work_of_the_plans_of_the_repository() -> None:
+    root = Path(__file__).parents[2]
+    plans = [read_plan(file) for file in sorted((root / "configs" / "experiments").glob("*.toml"))]
+    works = {work_of(cell) for plan in plans for cell in plan.cells}
+    rows = [json.loads(file.read_text()) for file in sorted((root / "results").glob("*/*tedtrajrec_parallel*.json"))]
+    rows = [row for row in rows if {"cell", "config_hash"} <= row.keys() and "kind" not in row]
+    assert len(rows) > 40
+    assert [row["cell"] for row in rows if work_of(from_dict(Cell, row["cell"])) not in works] == []
+    for row in rows:  # what a plan does not say is the default, whatever was chosen for users meanwhile
+        said = dict(text.removeprefix("model.").split("=") for text in row["cell"]["settings"] if "model." in text)
+        for name, default in (("error_m", 150.0), ("margin", 3.0)):
+            if name in row["method"] and not row["cell"]["start"]:
+                assert row["method"][name] == float(said.get(name, default))

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from tedtrajrec.methods.chain_options import BY_STEPS, ends_of, expected_error, options_of
+from tedtrajrec.methods.chain_options import BY_STEPS, Scored, ends_of, expected_error, options_of, weighed
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.chain import Chain, marginals
@@ -30,7 +30,8 @@ def made(n: int = 4, c: int = 6) -> tuple[RoadNetwork, Chain, torch.Tensor, torc
 
 def test_scores_are_those_of_trip_and_steps_less_the_error():
     network, chain, segment, ratio = made()
-    found = options_of(chain, segment, ratio, ends_of(network), 6, 150.0)
+    exists = torch.ones_like(segment, dtype=torch.bool)
+    found = options_of(Scored(chain, ratio, segment, exists), ends_of(network), 6)
     share = marginals(chain)
     place = share.argsort(dim=-1, descending=True)
     torch.testing.assert_close(found.segment, segment.gather(-1, place))
@@ -40,8 +41,11 @@ def test_scores_are_those_of_trip_and_steps_less_the_error():
     start, end = at[network.seg_from[segment]], at[network.seg_to[segment]]
     where = torch.from_numpy(start + ratio[..., None].numpy() * (end - start))
     error = expected_error(where, share.double()).gather(-1, place)
-    score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * found.log_prob - error / 150
-    torch.testing.assert_close(found.score, score.float(), rtol=1e-4, atol=1e-3)
+    score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * found.log_prob
+    for error_m in (150.0, 12.0):
+        whole, alone = weighed(found, error_m)
+        torch.testing.assert_close(whole, (score - error / error_m).float(), rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(alone, (found.log_prob - error / error_m).float(), rtol=1e-4, atol=1e-3)
     for step in range(1, 4):
         move = chain.pair[0, 0][place[0, step - 1]][:, place[0, step]]
         torch.testing.assert_close(found.move[0, step], (1 - BY_STEPS) * move)
@@ -55,9 +59,8 @@ def test_what_is_not_far_off_is_preferred_to_what_is_a_little_likelier():
     chain = chain._replace(
         unary=torch.tensor([0.3, 0.2, 0.2]).log().expand(2, 2, 3), pair=torch.zeros_like(chain.pair[..., :3, :3])
     )
-    first = {
-        error_m: options_of(chain, segment, ratio * 0, ends_of(network), 3, error_m).score[0, 0].argmax().item()
-        for error_m in (10.0, 1e9)
-    }
+    exists = torch.ones_like(segment, dtype=torch.bool)
+    options = options_of(Scored(chain, ratio * 0, segment, exists), ends_of(network), 3)
+    first = {error_m: weighed(options, error_m)[0][0, 0].argmax().item() for error_m in (10.0, 1e9)}
     assert first[1e9] == 0
     assert first[10.0] != 0

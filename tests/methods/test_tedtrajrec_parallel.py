@@ -19,10 +19,13 @@ from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.registry import load_method
+from tedtrajrec.methods.searches import SEARCHES
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn import kernels
+from tedtrajrec.nn.chain import Chain
+from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import rows
 from tedtrajrec.trips.simulate import simulate_trips
 from tests.evaluation.drive_checker import ScipyGaps, check_trip
@@ -191,6 +194,52 @@ def test_readings_of_the_chain(method: TedTrajRecParallel, dataset: Dataset) -> 
     sure = {name: answer.log_prob[mask].exp().mean() for name, answer in found.items()}
     assert sure["marginal"] >= max(sure["viterbi"], sure["drivable"])
     assert torch.equal(found["marginal"].segment[mask], method.best(batch, 1).segment[mask][:, 0])
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows with each pass of a batch through the network."""
+    seen: list[int] = []
+    scores = TedTrajRecParallel.scores
+
+    def counting(self: TedTrajRecParallel, inputs: ParallelInputs, roads: Roads) -> tuple[Chain, torch.Tensor]:
+        seen.append(len(inputs.step_mask))
+        return scores(self, inputs, roads)
+
+    monkeypatch.setattr(TedTrajRecParallel, "scores", counting)
+    return seen
+
+
+def test_several_searches_score_once_and_find_what_each_finds(
+    method: TedTrajRecParallel, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = batch_of(dataset, "test")
+    method.save(tmp_path)
+    expected = [
+        load_method(tmp_path, dataset.network, [f"error_m={search.error_m}", f"margin={search.margin}"]).recover(batch)
+        for search in SEARCHES
+    ]
+    passes = counted(monkeypatch)
+    found = method.searched(batch, SEARCHES)
+    assert passes == [len(batch)]
+    for one, other in zip(found, expected, strict=True):
+        for part, same in zip(one, other, strict=True):
+            assert torch.equal(part[batch.step_mask], same[batch.step_mask])
+    assert len({tuple(one.segment[batch.step_mask].tolist()) for one in found}) > 1
+    assert (method.config.error_m, method.config.margin) == SEARCHES[0]
+
+
+@pytest.mark.parametrize("decode", ["drivable", "viterbi", "greedy"])
+def test_a_trip_and_its_alternatives_score_once(
+    method: TedTrajRecParallel, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, decode: Any
+) -> None:
+    batch = batch_of(dataset, "test")
+    monkeypatch.setattr(method, "config", dataclasses.replace(method.config, decode=decode))
+    apart = (*method.recover(batch), *method.alternatives(batch, 3))
+    passes = counted(monkeypatch)
+    found, others = method.recover_with_alternatives(batch, 3)
+    assert passes == [len(batch)]
+    for k, (one, other) in enumerate(zip((*found, *others), apart, strict=True)):
+        assert torch.equal(one[batch.step_mask], other[batch.step_mask]) if k < 3 else torch.equal(one, other)
 
 
 def test_alternatives_are_different_routes(method: TedTrajRecParallel, dataset: Dataset) -> None:

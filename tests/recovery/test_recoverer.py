@@ -18,6 +18,7 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.evaluation.run import draw_steps, evaluate_draw
 from tedtrajrec.methods.base import Method, Recovered
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.network.synthetic import synthetic_city
@@ -263,6 +264,27 @@ def test_alternatives_come_behind_their_trip(model: Recoverer, recovery_dataset:
     total = np.bincount(np.cumsum(itself) - 1, more.share)
     assert (total <= 1.001).all()
     assert_sound(others, sparse, model, 15)
+
+
+def test_alternatives_need_no_second_pass(
+    model: Recoverer, recovery_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse = sparse_trips(recovery_dataset)
+    passes: list[int] = []
+    scores = TedTrajRecParallel.scores
+
+    def counting(self: TedTrajRecParallel, inputs: Any, roads: Any) -> Any:
+        passes.append(len(inputs.step_mask))
+        return scores(self, inputs, roads)
+
+    monkeypatch.setattr(TedTrajRecParallel, "scores", counting)
+    plain = model.recover_trips(sparse)
+    once = list(passes)
+    more = model.recover_trips(sparse, alternatives=3)
+    assert passes == 2 * once
+    itself = more.select(more.rank == 0)
+    for name in ("segment", "ratio", "probability"):
+        np.testing.assert_array_equal(getattr(itself, name), getattr(plain, name))
 
 
 def test_alternatives_of_pieces(model: Recoverer, recovery_dataset: Dataset) -> None:

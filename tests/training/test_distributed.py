@@ -67,7 +67,7 @@ def start(rank, count, port, name, run, settings, share):
         os.environ |= {key: str(value) for key, value in where.items()}
         torch.set_num_threads(1)
         if share:
-            parallel_inputs.LARGE, parallel_inputs.SHARE = 0, share
+            parallel_inputs.LARGE_CPU, parallel_inputs.SHARE = 0, share
         fitted = train.train_method(name, sys.argv[1], run, overrides=settings, device="cpu")
         print(json.dumps([run, rank, fitted.epochs, digests, sorted(kinds)]), flush=True)
         os._exit(0)

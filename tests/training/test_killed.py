@@ -28,7 +28,7 @@ from tedtrajrec.training import loop, train
 
 dataset, folder, epochs, kills, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 name = sys.argv[6]
-parallel_inputs.LARGE, parallel_inputs.SHARE = 0, 0.5  # some batches hold a part of the network, some the whole
+parallel_inputs.LARGE_CPU, parallel_inputs.SHARE = 0, 0.5  # some batches hold a part of the network, some the whole
 state, draw = folder / "killed" / "last" / "state.safetensors", random.Random(seed)
 loop.CHECKPOINT_S = 0.0  # a state after every batch
 settings = ["model.d=8", "model.heads=2", "model.width=8", "train.batch=5", "train.lr=0.01", f"train.epochs={epochs}"]

@@ -46,6 +46,7 @@ def train(
     plugins: Plugins = None,
 ) -> None:
     """Train a method on a dataset; the best weights by validation accuracy are kept."""
+    from tedtrajrec.training.choose import read_choice
     from tedtrajrec.training.curves import plot_curves
     from tedtrajrec.training.distributed import launched
     from tedtrajrec.training.train import train_method
@@ -65,6 +66,9 @@ def train(
     if not launched().is_first:
         return
     typer.echo(f"{output}: {fitted}")
+    choice = read_choice(output)
+    if choice is not None:
+        typer.echo(str(choice))
     if fitted.epochs:
         typer.echo(str(plot_curves(output)))
 

@@ -102,6 +102,7 @@ def card_text(card: Card) -> str:
         "## Data\n\n" + _table(_data(card)),
         "## Training\n\n" + _table(_training(card)),
         "## Settings of the model\n\n" + _table({f"`{name}`": value for name, value in card["model"].items()}),
+        *(["## Search\n\n" + _search(card["search"])] if "search" in card else []),
         "## Results\n\n" + _results(card),
         "## Half precision\n\n" + _half(card),
         "## Limits\n\n" + "\n".join(f"- {sentence}" for sentence in card["limits"]),
@@ -155,6 +156,18 @@ def _training(card: Card) -> dict[str, Any]:
     }
     shown = ("epochs", "keep", "rule", "redraw", "seed")
     return rows | {f"`{name}`": value for name, value in settings.items() if name not in shown}
+
+
+def _search(search: Card) -> str:
+    """Return what the search for drivable trips was chosen from."""
+    lines = [_cells(["`error_m`", "`margin`", "F1", "accuracy"]), _cells(["---"] * 4)]
+    for one in search["tried"]:
+        values = one["error_m"], one["margin"], f"{one['f1']:.4f}", f"{one['accuracy']:.4f}"
+        lines.append(_cells(values))
+    return "\n".join(lines) + (
+        f"\n\nMeans over {search['trips']:,} validation trips; `error_m` {search['error_m']:g} and `margin` "
+        f"{search['margin']:g} were chosen by the F1."
+    )
 
 
 def _results(card: Card) -> str:

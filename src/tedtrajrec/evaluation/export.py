@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 import tedtrajrec
+from tedtrajrec.config import to_dict
 from tedtrajrec.data.clock import load_zone
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.describe import tally_splits
@@ -33,6 +34,7 @@ from tedtrajrec.methods.learned import CALIBRATION, LearnedMethod
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.shipped import CARD
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.training.choose import read_choice
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.profile import NETWORK, PROFILE
 from tedtrajrec.work import only_run
@@ -73,7 +75,8 @@ def export_model(
     run = Path(run)
     described = read_description(run)
     training, data = _read_training(run)
-    if described["config"] != training["model"]:
+    choice = read_choice(run)
+    if described["config"] != training.pop("model") | ({} if choice is None else choice.settings):
         raise InputError("these are not the settings of train.json", file=run / "config.json")
     rows = [row for path in metrics for row in _read_evaluations(Path(path))]
     _check_evaluations(rows, described)
@@ -90,8 +93,9 @@ def export_model(
         "parameters": sum(array.size for array in weights.values()),
         "network": {"hash": described["network"]},
         "data": data,
-        "model": training.pop("model"),
+        "model": described["config"],
         "training": training,
+        **({} if choice is None else {"search": to_dict(choice)}),
         "evaluations": rows,
         "taught": sorted(name for name in arrays if name not in names and not name.startswith(CALIBRATION)),
         "half_precision": {

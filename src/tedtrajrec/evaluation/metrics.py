@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tedtrajrec.errors import InputError
-from tedtrajrec.evaluation import sequences
 from tedtrajrec.network.connectivity import strong_components
 from tedtrajrec.network.geodesy import short_distance_m
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
+from tedtrajrec.trips import sequences
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -33,6 +33,7 @@ from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.plugins import load_plugin, loaded_plugins
 from tedtrajrec.methods.registry import load_method, make_method, method_class
+from tedtrajrec.training.choose import read_choice
 from tedtrajrec.training.loop import choose_device
 from tedtrajrec.training.train import train_method
 from tedtrajrec.work import only_run
@@ -119,12 +120,22 @@ def _learn(
         return load_method(start, dataset.network, [text.removeprefix(MODEL) for text in cell.settings]), {}, {}
     minutes = None if until is None else max(0.0, until - EVALUATION_S - time.time()) / 60
     fitted = train_method(
-        cell.method, dataset, run, overrides=cell.settings, start=start, device=device, max_minutes=minutes
+        cell.method,
+        dataset,
+        run,
+        overrides=cell.settings,
+        start=start,
+        choose=cell.choose,
+        device=device,
+        max_minutes=minutes,
     )
     if fitted.epochs == 0:
         return None
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     training = {**asdict(fitted), "history": history}
+    choice = read_choice(run)
+    if choice is not None:
+        training["search"] = asdict(choice)
     if choose_device(device).type == "cuda":
         training["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
     settings = json.loads((run / "train.json").read_text("utf-8"))["train"]

@@ -23,6 +23,9 @@ run again.
 With ``start = "name of a cell"`` training begins with the weights of that one's run; with ``train = false`` too, they
 are evaluated as they are, but for settings that can be changed after training. ``{seed}`` and ``{keep}`` in the name
 stand for those of the cell.
+
+Settings that a plan does not name are the defaults, whatever validation trips say, so that rows of a plan are of the
+same settings anywhere; with ``choose = true`` the search for drivable trips is chosen on them, as ``train`` does.
 """
 
 from __future__ import annotations
@@ -65,10 +68,13 @@ class Entry:
     variants: dict[str, tuple[str, ...]] | None = None
     start: str = ""
     train: bool = True
+    choose: bool = False
 
     def __post_init__(self) -> None:
         if not (self.train or self.start):
             raise ValueError("without training there must be a start")
+        if self.choose and not self.train:
+            raise ValueError("without training nothing is chosen")
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class Cell:
     settings: tuple[str, ...]  # of model and training for learned methods
     start: str = ""  # the cell whose weights training begins with
     train: bool = True  # False: these are evaluated as they are
+    choose: bool = False  # as for train_method
 
     @property
     def name(self) -> str:
@@ -175,7 +182,12 @@ def _cells(entry: Entry) -> list[Cell]:
             if not any(text.startswith("train.keep=") for text in settings):
                 settings += [f'train.keep=["{keep}"]']
         start = entry.start.replace("{seed}", str(seed)).replace("{keep}", _of(keep))
-        cells.append(Cell(entry.group, method, variant, dataset, keep, seed, tuple(settings), start, entry.train))
+        cells.append(
+            Cell(
+                entry.group, method, variant, dataset, keep, seed, tuple(settings), start, entry.train,
+                learned and entry.choose,
+            )
+        )  # fmt: skip
     return cells
 
 

@@ -11,18 +11,25 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
+from tedtrajrec.methods.base import Choices, Recovered, as_recovered
+from tedtrajrec.methods.chain_options import Scored
+from tedtrajrec.methods.driving import Driver
+from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.routing import Router
+from tedtrajrec.nn.chain import draw_paths
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
+DRAWS = 256  # paths drawn from the chain of a trip
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the keys of routes; odd
 
 
@@ -40,6 +47,46 @@ class WithAlternatives(Protocol):
 
     def alternatives(self, batch: Batch, k: int) -> Alternatives:
         """Return the k most likely routes of each trip."""
+
+    def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
+        """Return the positions at every step and the k most likely routes, for which trips are scored only once."""
+
+
+def draw_routes(driver: Driver, batch: Batch, scored: Scored, k: int, draws: int) -> Alternatives:
+    """Return the k most likely routes of each trip with their probabilities, each driven as it is most likely.
+
+    Parameters
+    ----------
+    driver
+        Of the network.
+    batch, scored
+        The trips and their candidates.
+    k
+        How many routes; fewer where the draws show no more.
+    draws
+        Paths drawn from the chain of each trip, always with the same random numbers.
+    """
+    n, c = scored.segment.shape[1:]
+    uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
+    paths, score = draw_paths(scored.chain, uniform)
+    segment = scored.segment.gather(-1, paths.mT)  # [B, n, draws]
+    mask = batch.step_mask.cpu().numpy()
+    keys = route_keys(driver.router, segment.mT.cpu().numpy(), mask, TOP_SPEED_MPS * batch.step_s)
+    best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
+    chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(segment.device)
+    place = paths.mT.gather(-1, chosen.clamp_min(0))
+    found = segment.gather(-1, chosen.clamp_min(0)).masked_fill(chosen < 0, -1)
+    trips = Choices(found, scored.ratio.gather(-1, place).float(), torch.zeros_like(found, dtype=torch.float32))
+    parts = []
+    for j in range(k):
+        # Other roads than those of the route would make it another one.
+        driven = driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)), bridged=False)
+        parts.append(as_recovered(batch, driven.segment.astype(np.int32), driven.ratio))
+    return Alternatives(
+        torch.stack([part.segment for part in parts], dim=1),
+        torch.stack([part.ratio for part in parts], dim=1),
+        torch.from_numpy(share).float(),
+    )
 
 
 def route_keys(router: Router, segment: Ints, mask: Bools, reach_m: float) -> Keys:

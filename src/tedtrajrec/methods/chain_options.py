@@ -26,33 +26,40 @@ BY_STEPS = 0.5  # a above: how much it goes by the probabilities of steps, and n
 LEAST = 1e-9  # probability
 
 
+class Scored(NamedTuple):
+    """The candidates of all steps of a batch, as the network sees them."""
+
+    chain: Chain
+    ratio: Tensor  # [B, n, C] where on the candidate it would be
+    segment: Tensor  # [B, n, C]
+    exists: Tensor  # [B, n, C] lists are padded
+
+
 class Options(NamedTuple):
-    """The K most probable candidates of each step; see :meth:`Driver.drive`."""
+    """The K most probable candidates of each step; see :meth:`Driver.drive`, and :func:`weighed` for its scores."""
 
     segment: Tensor  # [B, n, K]
     ratio: Tensor  # [B, n, K]
     log_prob: Tensor  # [B, n, K]
-    score: Tensor  # [B, n, CHOICES]
+    score: Tensor  # [B, n, CHOICES] without the error
     move: Tensor  # [B, n, CHOICES, CHOICES]
-    alone: Tensor  # [B, n, K] what each is worth by itself: log_prob - error / error_m
+    error: Tensor  # [B, n, K] metres
 
 
-def options_of(chain: Chain, segment: Tensor, ratio: Tensor, ends: Tensor, choices: int, error_m: float) -> Options:
+def options_of(scored: Scored, ends: Tensor, choices: int) -> Options:
     """Return the most probable candidates of each step, and what the search for a trip is to make greatest.
 
     Parameters
     ----------
-    chain
+    scored
         Of a batch.
-    segment, ratio
-        The candidates of each step, -1 where there is none, and where on them it would be [B, n, C].
     ends
         Of all segments (:func:`ends_of`).
     choices
         K, at most.
-    error_m
-        An expected error of so many metres takes 1 off the score.
     """
+    chain, ratio = scored.chain, scored.ratio
+    segment = scored.segment.masked_fill(~scored.exists, -1)
     share = marginals(chain)
     c = share.shape[-1]
     log_prob, place = share.topk(min(choices, c), dim=-1)
@@ -62,16 +69,31 @@ def options_of(chain: Chain, segment: Tensor, ratio: Tensor, ends: Tensor, choic
     move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
     start, end = ends[segment.clamp_min(0)].unbind(-2)
     error = expected_error(torch.lerp(start, end, ratio.float()[..., None]), share.float())
-    error = error.gather(-1, place) / error_m
     score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * log_prob[..., :CHOICES]
     return Options(
         segment.gather(-1, place),
         ratio.gather(-1, place).float(),
         log_prob,
-        score - error[..., :CHOICES],
+        score,
         functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
-        log_prob - error,
+        error.gather(-1, place),
     )
+
+
+def weighed(options: Options, error_m: float) -> tuple[Tensor, Tensor]:
+    """Return the scores of the first choices [B, n, CHOICES], and what each is worth by itself [B, n, K].
+
+    Apart from :func:`options_of`, so that several ``error_m`` can be tried on one pass through the network.
+
+    Parameters
+    ----------
+    options
+        Of a batch.
+    error_m
+        An expected error of so many metres takes 1 off.
+    """
+    off = options.error / error_m
+    return options.score - off[..., : options.score.shape[-1]], options.log_prob - off
 
 
 def expected_error(place: Tensor, share: Tensor) -> Tensor:

@@ -94,6 +94,7 @@ class Driver:
         alone: Tensor | None = None,
         *,
         bridged: bool = True,
+        margins: tuple[float, ...] | None = None,
     ) -> Driven:
         """Return the best trips that can be driven among the choices of the steps of a batch.
 
@@ -112,6 +113,8 @@ class Driver:
             probability if not given.
         bridged
             Whether breaks are driven around along other roads than those chosen, where the map is whole.
+        margins
+            In place of the driver's own.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
@@ -129,7 +132,7 @@ class Driver:
         reach_m = self.top_speed_mps * batch.step_s * np.diff(some, prepend=0)
         choice, broken = np.zeros(len(some), np.int64), np.zeros(len(some), np.bool_)
         todo = np.arange(len(some))
-        for margin in self.margins:
+        for margin in self.margins if margins is None else margins:
             rows = some[todo]
             exists = (segment[rows] >= 0) & (likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin)
             k = 1 + int(np.nonzero(exists.any(axis=0))[0].max(initial=0))  # behind these, none counts

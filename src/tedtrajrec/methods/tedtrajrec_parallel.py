@@ -9,6 +9,7 @@ trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,9 +20,9 @@ from torch.nn import functional
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.methods.alternatives import Alternatives, likeliest_routes, route_keys
+from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
-from tedtrajrec.methods.chain_options import CHOICES, Options, ends_of, options_of
+from tedtrajrec.methods.chain_options import CHOICES, Options, Scored, ends_of, options_of, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
@@ -32,17 +33,18 @@ from tedtrajrec.methods.parallel_inputs import (
     minute_of_lists,
     moving_features,
 )
-from tedtrajrec.methods.past.drives import TOP_SPEED_MPS, drives_of
+from tedtrajrec.methods.past.drives import drives_of
 from tedtrajrec.methods.past.history import order_of_past
 from tedtrajrec.methods.past.links import find_links
 from tedtrajrec.methods.past.pace import learn_pace
 from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import Visits, visits_of
+from tedtrajrec.methods.searches import Search
 from tedtrajrec.methods.taught import PAST, no_past, past_state, restored_past
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.chain import NO, Chain, draw_paths, marginals, negative_log_likelihood, viterbi
+from tedtrajrec.nn.chain import NO, Chain, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.decoder import Decoded
 from tedtrajrec.nn.existing import Existing
 from tedtrajrec.nn.kernels import is_recorded
@@ -87,7 +89,7 @@ class ParallelConfig(LearnedConfig):
     unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
     decode: Decoding = "drivable"
     margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
-    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat
+    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for both
     bridged: bool = True  # where the map is whole, gaps that hold a break are driven along other roads
 
     def __post_init__(self) -> None:
@@ -148,16 +150,11 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Take over what past trips taught, with steps of so many seconds."""
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
-        # Links are no roads of the map: a move over one is a break, though a likely one. Where the map lacks nothing,
-        # any candidate, however unlikely, is better than a break.
-        whole = self._whole and self.config.bridged
-        self._choices = self.config.most if whole else CHOICES
-        self._driver = Driver(
-            self.network,
-            margins=(self.config.margin, np.inf) if whole else (self.config.margin,),
-            near=None if len(past.links.source) else self._builder.near,
-            whole=whole,
-        )
+        self._all_count = self._whole and self.config.bridged
+        self._choices = self.config.most if self._all_count else CHOICES
+        # Links are no roads of the map: a move over one is a break, though a likely one.
+        near = None if len(past.links.source) else self._builder.near
+        self._driver = Driver(self.network, margins=(self.config.margin,), near=near, whole=self._all_count)
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
@@ -280,24 +277,30 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
         What can be driven plays no part here.
         """
-        chain, ratio = self.scores(inputs, self._kept_roads())
+        return self._decoded(self.scored(inputs), choices)
+
+    def _decoded(self, scored: Scored, choices: int | None = None) -> Decoded:
+        chain, ratio, segment, exists = scored
         share = torch.softmax(chain.unary, dim=-1) if self.config.decode == "greedy" else marginals(chain)
         if choices is None and self.config.decode == "viterbi":
             place = viterbi(chain)[0][..., None]
         else:
             place = share.topk(min(choices or 1, share.shape[-1]), dim=-1).indices
-        segment = rows(inputs.list_segment, inputs.slot).gather(-1, place)
-        exists = rows(inputs.list_exists, inputs.slot).gather(-1, place)
         chance = share.gather(-1, place).clamp(1e-9, 1).log()
-        out = Decoded(segment.masked_fill(~exists, -1), ratio.gather(-1, place).float(), chance)
+        found = segment.gather(-1, place).masked_fill(~exists.gather(-1, place), -1)
+        out = Decoded(found, ratio.gather(-1, place).float(), chance)
         return out if choices is not None else Decoded(*(part.squeeze(-1) for part in out))
+
+    @torch.no_grad()
+    def scored(self, inputs: ParallelInputs) -> Scored:
+        """Return the candidates of all steps with their scores, for use."""
+        chain, ratio = self.scores(inputs, self._kept_roads())
+        return Scored(chain, ratio, rows(inputs.list_segment, inputs.slot), rows(inputs.list_exists, inputs.slot))
 
     @torch.no_grad()
     def options(self, inputs: ParallelInputs) -> Options:
         """Return the most probable candidates of each step, and what the search for a trip is to make greatest."""
-        chain, ratio = self.scores(inputs, self._kept_roads())
-        segment = rows(inputs.list_segment.masked_fill(~inputs.list_exists, -1), inputs.slot)
-        return options_of(chain, segment, ratio, self.ends, self._choices, self.config.error_m)
+        return options_of(self.scored(inputs), self.ends, self._choices)
 
     @property
     def drivable(self) -> bool:
@@ -310,51 +313,44 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
-        *choices, score, move, alone = self._played("options", self.options, batch)
-        driven = self._driver.drive(batch, Choices(*choices), score, move, alone)
+        return self._driven(batch, self._played("options", self.options, batch), self._search)
+
+    def searched(self, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:
+        """Return the trips that each of several searches finds; they are scored only once."""
+        options = self._played("options", self.options, batch)
+        return [self._driven(batch, options, search)[0] for search in searches]
+
+    @property
+    def _search(self) -> Search:
+        return Search(self.config.error_m, self.config.margin)
+
+    def _driven(self, batch: Batch, options: Options, search: Search) -> tuple[Recovered, Tensor]:
+        score, alone = weighed(options, search.error_m)
+        # Where the map lacks nothing, any candidate, however unlikely, is better than a break.
+        margins = (search.margin, np.inf) if self._all_count else (search.margin,)
+        driven = self._driver.drive(batch, Choices(*options[:3]), score, options.move, alone, margins=margins)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
         return self._calibrated(batch, answer), broken
 
-    @torch.no_grad()
-    def alternatives(self, batch: Batch, k: int, *, draws: int = 256) -> Alternatives:
-        """Return the k most likely routes of each trip with their probabilities, each driven as it is most likely.
+    def alternatives(self, batch: Batch, k: int, *, draws: int = DRAWS) -> Alternatives:
+        """Return the k most likely routes of each trip; see :func:`draw_routes`."""
+        return draw_routes(self._driver, batch, self._scored_batch(batch), k, draws)
 
-        Parameters
-        ----------
-        batch
-            The trips.
-        k
-            How many routes; fewer where the draws show no more.
-        draws
-            Paths drawn from the chain of each trip, always with the same random numbers.
-        """
+    def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
+        """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
+        scored = self._scored_batch(batch)
+        if self.drivable:
+            found = self._driven(batch, options_of(scored, self.ends, self._choices), self._search)[0]
+        else:
+            found = self._calibrated(batch, Recovered(*self._decoded(scored)))
+        return found, draw_routes(self._driver, batch, scored, k, DRAWS)
+
+    def _scored_batch(self, batch: Batch) -> Scored:
         if self.training:
             self.eval()
-        inputs = self.inputs(batch).to(self.device)
-        chain, ratio = self.scores(inputs, self._kept_roads())
-        n, c = chain.unary.shape[1:]
-        uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
-        paths, score = draw_paths(chain, uniform)
-        segment = rows(inputs.list_segment, inputs.slot).gather(-1, paths.mT)  # [B, n, draws]
-        mask = batch.step_mask.cpu().numpy()
-        keys = route_keys(self._driver.router, segment.mT.cpu().numpy(), mask, TOP_SPEED_MPS * batch.step_s)
-        best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
-        chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(self.device)
-        place = paths.mT.gather(-1, chosen.clamp_min(0))
-        found = segment.gather(-1, chosen.clamp_min(0)).masked_fill(chosen < 0, -1)
-        trips = Choices(found, ratio.gather(-1, place).float(), torch.zeros_like(found, dtype=torch.float32))
-        parts = []
-        for j in range(k):
-            # Other roads than those of the route would make it another one.
-            driven = self._driver.drive(batch, Choices(*(part[..., j : j + 1] for part in trips)), bridged=False)
-            parts.append(as_recovered(batch, driven.segment.astype(np.int32), driven.ratio))
-        return Alternatives(
-            torch.stack([part.segment for part in parts], dim=1),
-            torch.stack([part.ratio for part in parts], dim=1),
-            torch.from_numpy(share).float(),
-        )
+        return self.scored(self.inputs(batch).to(self.device))
 
     def state(self) -> Arrays:
         """Return the weights and what past trips taught."""

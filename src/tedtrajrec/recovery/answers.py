@@ -72,12 +72,11 @@ def answer(
         batch = batch_of(trips, pieces, which, method.network, step_s=step_s, time_zone=time_zone, exact=exact)
         rows = ranges(offsets[which], pieces.steps[which])
         mask = batch.step_mask.numpy()
-        found = _recovered(method, batch)
+        found, others = _recovered(method, router, batch, alternatives)
         segment[0, rows] = found.segment.cpu().numpy()[mask]
         ratio[0, rows] = found.ratio.cpu().numpy()[mask]
         probability[rows] = np.exp(found.log_prob.cpu().numpy()[mask].astype(np.float64))
-        if alternatives:
-            others = _others(method, router, batch, found, alternatives)
+        if others is not None:
             segment[1:, rows] = np.moveaxis(others.segment.numpy(), 1, 0)[:, mask]
             ratio[1:, rows] = np.moveaxis(others.ratio.numpy(), 1, 0)[:, mask]
             share[:, which] = others.probability.numpy().T
@@ -114,7 +113,23 @@ def _inner(method: Method[Any]) -> Method[Any]:
     return method.method if isinstance(method, Feasible) else method
 
 
-def _recovered(method: Method[Any], batch: Batch) -> Recovered:
+def _recovered(method: Method[Any], router: Router, batch: Batch, k: int) -> tuple[Recovered, Alternatives | None]:
+    """Return what a method answers, and k other routes where some are asked for; see :func:`_others`."""
+    if not k:
+        return _answered(method, batch), None
+    inner = _inner(method)
+    if not isinstance(inner, WithAlternatives):
+        raise ConfigError(
+            f"{inner.name} gives one trip, and no alternatives; ask a model of tedtrajrec_parallel for them."
+        )
+    if inner is method:
+        found, drawn = inner.recover_with_alternatives(batch, k + 1)
+    else:
+        found, drawn = _answered(method, batch), inner.alternatives(batch, k + 1)
+    return found, _others(router, batch, found, drawn, k)
+
+
+def _answered(method: Method[Any], batch: Batch) -> Recovered:
     """Return what a method answers; where that is for the time of the step, fixes of other times do not bind it."""
     if not isinstance(method, Feasible) or method.method.answers_fixes:
         return method.recover(batch)
@@ -124,14 +139,8 @@ def _recovered(method: Method[Any], batch: Batch) -> Recovered:
     return as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
 
 
-def _others(method: Method[Any], router: Router, batch: Batch, found: Recovered, k: int) -> Alternatives:
+def _others(router: Router, batch: Batch, found: Recovered, drawn: Alternatives, k: int) -> Alternatives:
     """Return the share of the trip's own route and, behind it, k other routes; positions are only those of the k."""
-    inner = _inner(method)
-    if not isinstance(inner, WithAlternatives):
-        raise ConfigError(
-            f"{inner.name} gives one trip, and no alternatives; ask a model of tedtrajrec_parallel for them."
-        )
-    drawn = inner.alternatives(batch, k + 1)
     own = found.segment.cpu()[:, None]
     segment = torch.where(drawn.segment.cpu() < 0, own, drawn.segment.cpu())
     mask = batch.step_mask.numpy()

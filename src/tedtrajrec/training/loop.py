@@ -30,6 +30,7 @@ from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.distributed import ALONE, Ranks
+from tedtrajrec.training.memory import give_back
 from tedtrajrec.training.trainer import Trainer
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
@@ -148,6 +149,7 @@ def fit(
                     trainer.settle(progress)
                     if ranks.is_first:
                         save_checkpoint(folder, method, trainer.optimizer, progress)
+                    give_back()
                     saved = now
                     if late:
                         return _fitted(progress, started)
@@ -163,6 +165,7 @@ def fit(
                 method.save(folder)
             _write_history(folder, progress)
             save_checkpoint(folder, method, trainer.optimizer, progress)
+        give_back()
         saved = time.monotonic()
         if ranks.first_says(saved > deadline):
             break

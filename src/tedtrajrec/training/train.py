@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import time
@@ -18,7 +19,9 @@ from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import Needs, method_class, method_entry
+from tedtrajrec.methods.searches import Search
 from tedtrajrec.training.calibrate import calibrate_run
+from tedtrajrec.training.choose import MOST_TRIPS, choose_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.distributed import joined, launched
 from tedtrajrec.training.loop import Fitted, choose_device, fit, validation_batches
@@ -35,11 +38,14 @@ def train_method(
     preset: str = "default",
     overrides: Iterable[str] = (),
     start: str | Path | None = None,
+    choose: bool = True,
     device: str = "auto",
     max_minutes: float | None = None,
     show_progress: bool = False,
 ) -> Fitted:
-    """Train a method and calibrate its probabilities on validation trips; the same call goes on with a stopped run.
+    """Train a method; validation trips then tell how to search and what probabilities are worth.
+
+    The same call goes on with a stopped run.
 
     A method that learns from past trips without training does so, and is then saved as a run like any other.
 
@@ -60,6 +66,9 @@ def train_method(
         Settings such as ``model.d=128`` or ``train.epochs=20``.
     start
         A saved method whose weights training begins with; see :func:`start_from`.
+    choose
+        Whether a method that searches for drivable trips is given the search that suits the validation trips best
+        (:func:`choose_run`). Where the overrides have a setting of the search, it is taken as given anyway.
     device, max_minutes, show_progress
         As for :func:`fit`.
     """
@@ -99,6 +108,10 @@ def train_method(
         if first:
             write_profile(run, prepared, settings.keep, settings.rule)
         if first and fitted.finished:
+            if choose and not {text.partition("=")[0].strip() for text in model} & set(Search._fields):
+                most = min(settings.most_valid, max(1, MOST_TRIPS // len(settings.keep)))
+                few = dataclasses.replace(settings, most_valid=most)
+                choose_run(method, run, validation_batches(prepared, few, settings.keep))
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tedtrajrec.evaluation.sequences import collapse, common_subsequence, distinct_counts
+from tedtrajrec.trips.sequences import collapse, common_subsequence, distinct_counts
 
 texts = st.lists(st.integers(0, 4), max_size=12)
 
