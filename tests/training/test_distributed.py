@@ -48,7 +48,7 @@ def catch_up(self):
     caught_up(self)
     if self._rows is not None:
         digest = hashlib.sha256()
-        for tensor in (self._gnn.table.detach(), *self._rows._means()):
+        for tensor in (self._segments.table.detach(), *self._rows._means()):
             digest.update(tensor.numpy().tobytes())
         digests.append(digest.hexdigest())
 

@@ -15,9 +15,6 @@ is made some segments at a time, layer by layer: what a layer makes of edges wou
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +27,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.roads import Roads
+from tedtrajrec.nn.segment_table import SegmentTable
 from tedtrajrec.nn.touched import LARGE, Part, PartFinder
 
 Gnn = Literal["gatv2", "gat", "gcn", "sage", "gin", "none"]
@@ -38,7 +36,7 @@ Rhythm = Literal["dynamic", "shared", "none"]
 CHUNK = 16_384  # segments that a layer is made for at a time, of a large network in use
 
 
-class RoadGnn(nn.Module):
+class RoadGnn(SegmentTable):
     """The periodic, dynamic-aware representation of a road network.
 
     Parameters
@@ -66,10 +64,8 @@ class RoadGnn(nn.Module):
         gnn: Gnn = "gatv2",
         rhythm: Rhythm = "dynamic",
     ) -> None:
-        super().__init__()
+        super().__init__(network.n_segments, d)
         self.rhythm = rhythm
-        self.table = nn.Parameter(torch.randn(network.n_segments, d) / math.sqrt(d))
-        self._apart: Tensor | None = None
         edges = neighbours(network, loops=gnn in {"gatv2", "gat"})
         if gnn == "gcn":
             edges, weight = gcn_norm(edges, num_nodes=network.n_segments)
@@ -94,24 +90,6 @@ class RoadGnn(nn.Module):
     def hops(self) -> int:
         """How many hops away a segment may be that another one hears of."""
         return 0 if self.gnn == "none" else len(self.layers)
-
-    def vectors(self, part: Part | None = None) -> Tensor:
-        """Return the learned vectors of all segments, or of a part."""
-        if part is None:
-            return self.table
-        return functional.embedding(part.segment, self.table) if self._apart is None else self._apart
-
-    @contextlib.contextmanager
-    def apart(self, part: Part) -> Iterator[Tensor]:
-        """Have the vectors of a part be weights of their own for a while, and give them [U, d].
-
-        Their gradient is as large as the part. That of the table has a row for every segment of the network.
-        """
-        self._apart = functional.embedding(part.segment, self.table.detach()).requires_grad_()
-        try:
-            yield self._apart
-        finally:
-            self._apart = None
 
     def forward(self, start: Tensor | None = None, part: Part | None = None) -> Roads:
         """Return the whole network, or a part of it whose segments are numbered as there.

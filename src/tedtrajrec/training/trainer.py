@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tedtrajrec.errors import ConfigError
 from tedtrajrec.methods.learned import I, LearnedMethod, Losses
 from tedtrajrec.nn.recorded import Recorded
-from tedtrajrec.nn.road_gnn import RoadGnn
+from tedtrajrec.nn.segment_table import SegmentTable
 from tedtrajrec.nn.touched import Part, unfilled
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
@@ -62,10 +62,10 @@ class Trainer(Generic[I]):
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
         self._gradients: dict[nn.Parameter, Tensor] = {}  # recorded graphs write there, so they must stay in place
-        self._gnn = next((module for module in method.modules() if isinstance(module, RoadGnn)), None)
+        self._segments = next((module for module in method.modules() if isinstance(module, SegmentTable)), None)
         self._rows: TableRows | None = None
-        if self._gnn is not None and can_coast(self.optimizer, config.lr):
-            self._rows = TableRows(self._gnn.table, self.optimizer, lambda step: self._rate(step - 1))
+        if self._segments is not None and can_coast(self.optimizer, config.lr):
+            self._rows = TableRows(self._segments.table, self.optimizer, lambda step: self._rate(step - 1))
         self._recorded = Recorded(self._backward, method.device) if self._cuda else None
         self._sums: list[Losses] = []
         self.prepared = not self._cuda
@@ -116,12 +116,12 @@ class Trainer(Generic[I]):
 
     def _backward(self, inputs: I) -> Backward:
         part, weights = self._part(inputs), self._parameters
-        if self._gnn is None or part is None:
+        if self._segments is None or part is None:
             losses, read = self._method.loss(inputs), None
         else:
-            with self._gnn.apart(part) as read:
+            with self._segments.apart(part) as read:
                 losses = self._method.loss(inputs)
-            weights = [weight for weight in weights if weight is not self._gnn.table]
+            weights = [weight for weight in weights if weight is not self._segments.table]
         # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
         # Weights without a part in the loss (what feeds the next step, where all trips have one) have a gradient of 0.
         of = weights if read is None else [*weights, read]
@@ -149,9 +149,9 @@ class Trainer(Generic[I]):
         touched
             Those that any rank read.
         """
-        if self._gnn is None or self._rows is None:
+        if self._segments is None or self._rows is None:
             return None
-        table = self._gnn.table
+        table = self._segments.table
         if mine is None or touched is None:
             table.grad = self._gradient(table)
             if mine is not None:  # but another rank read all of it
