@@ -109,6 +109,8 @@ class Service:
         """Return the result of some work; it is given up if the client goes away before it begins."""
         self.metrics.waiting.set(self.batcher.waiting + 1)
         done = asyncio.ensure_future(self.batcher.do(work, trips, seconds=self.settings.limits.seconds))
+        # Not below: a job that is given up still waits there until its cancellation has reached it.
+        done.add_done_callback(lambda _: self.metrics.waiting.set(self.batcher.waiting))
         gone = asyncio.ensure_future(_until_gone(request))
         try:
             await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +122,6 @@ class Service:
         finally:
             done.cancel()
             gone.cancel()
-            self.metrics.waiting.set(self.batcher.waiting)
 
 
 async def _until_gone(request: Request) -> None:
