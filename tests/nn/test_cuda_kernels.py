@@ -16,8 +16,9 @@ from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.parallel_decoder import CandidateScorer
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
-from tedtrajrec.nn.transitions import Moves, TransitionScorer
+from tedtrajrec.nn.transitions import Moves
 from tests.nn.chains import made_chain, some_truth
+from tests.nn.moves import made_moves, made_scorer
 
 DEVICE = torch.device("cuda")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -84,29 +85,14 @@ def test_reading_at_once_is_reading_in_two_steps(kind: Kind) -> None:
     assert torch.equal(layer.read(query, query_time, memory, memory_time, mask), expected)
 
 
-def made_moves(device: torch.device) -> Moves:
-    """Return ways between 5 lists of 10 candidates, some of them the same segments."""
-    random = torch.Generator().manual_seed(4)
-    b, p, lists, c = 2, 6, 5, 10
-    ends = torch.randint(lists, (2, b, p), generator=random)
-    way = torch.randint(-1500, 3000, (b, p, c, c), generator=random).clamp(min=-1).to(torch.int16)
-    segment = torch.randint(12, (b, lists, c), generator=random)
-    rest, enter = torch.rand(2, b, lists, c, generator=random)
-    parts = (part.to(device) for part in (*ends, segment, rest, enter, way))
-    return Moves(*parts, unit=1500.0, size=torch.full((b, lists), c, device=device))
-
-
-def made_ways(device: torch.device) -> TransitionScorer:
-    """Return a scorer none of whose weights are 0."""
-    torch.manual_seed(2)
-    ways = TransitionScorer(3)
-    for weight in ways.parameters():
-        torch.nn.init.normal_(weight)
-    return ways.to(device)
+def moves_on(device: torch.device) -> Moves:
+    """Return ways between 5 lists of 10 candidates."""
+    moves = made_moves(torch.full((2, 5), 10))
+    return Moves(*(part.to(device) if isinstance(part, Tensor) else part for part in moves))
 
 
 def test_moves_are_scored_as_their_candidates_say() -> None:
-    moves, ways = made_moves(torch.device("cpu")), made_ways(torch.device("cpu"))
+    moves, ways = moves_on(torch.device("cpu")), made_scorer()
     found = ways.between(moves)
     for b, p, c, d in [(0, 0, 0, 0), (1, 5, 9, 2), (0, 3, 4, 4), (1, 2, 7, 8), (1, 1, 3, 6)]:
         i, j = moves.source[b, p], moves.target[b, p]
@@ -173,7 +159,7 @@ def test_roads(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_cuda
 def test_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    moves, ways = made_moves(DEVICE), made_ways(DEVICE)
+    moves, ways = moves_on(DEVICE), made_scorer().to(DEVICE)
     agree(*both_ways(monkeypatch, lambda: gradients(ways.between(moves), list(ways.parameters()))))
 
 
