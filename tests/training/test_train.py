@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tedtrajrec.cli import main
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.registry import load_method, make_method
-from tedtrajrec.training.train import train_method
+from tedtrajrec.training.train import NARROW, _threads_for, train_method
 
 TINY = ["model.d=8", "model.heads=2", "model.width=8", "model.encoder_layers=1", "train.batch=10", "train.epochs=1"]
 
@@ -161,3 +162,18 @@ def test_the_state_of_the_generator_does_not_matter(small_dataset: Dataset, tmp_
         torch.manual_seed(seed)
         train_method("tedtrajrec", small_dataset, tmp_path / name, overrides=TINY, device="cpu")
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("d", "expected"), [(NARROW, 3), (NARROW + 1, 4)])
+def test_narrow_models_leave_a_processor_to_the_thread_that_makes_batches(
+    d: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with _threads_for(d):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
