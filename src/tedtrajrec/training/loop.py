@@ -34,6 +34,7 @@ from tedtrajrec.training.memory import give_back
 from tedtrajrec.training.trainer import Trainer
 
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
+TIDY_S = 15.0  # and between those at which memory is given back
 VALID_TRIPS = 512  # of one validation batch
 
 
@@ -115,7 +116,7 @@ def fit(
     batches_of_all = validation_batches(dataset, config, config.keep[:1])
     valid = list(itertools.islice(batches_of_all, ranks.rank, None, ranks.count))
     deadline = math.inf if max_minutes is None else started + 60 * max_minutes
-    saved = time.monotonic()
+    saved = tidied = time.monotonic()
     while progress.epoch < config.epochs and not progress.finished:
         method.train()
         began = time.monotonic()
@@ -144,12 +145,14 @@ def fit(
                 if progress.step % 10 == 0 and not bar.disable:
                     bar.set_postfix(loss=f"{float(losses.total):.3f}", best=f"{progress.best:.3f}")
                 now = time.monotonic()
+                if now - tidied > TIDY_S:
+                    give_back()
+                    tidied = now
                 late = max_minutes is not None and ranks.first_says(now > deadline)
                 if late or now - saved > CHECKPOINT_S:
                     trainer.settle(progress)
                     if ranks.is_first:
                         save_checkpoint(folder, method, trainer.optimizer, progress)
-                    give_back()
                     saved = now
                     if late:
                         return _fitted(progress, started)
@@ -166,7 +169,7 @@ def fit(
             _write_history(folder, progress)
             save_checkpoint(folder, method, trainer.optimizer, progress)
         give_back()
-        saved = time.monotonic()
+        saved = tidied = time.monotonic()
         if ranks.first_says(saved > deadline):
             break
     progress.finished = progress.finished or progress.epoch >= config.epochs
