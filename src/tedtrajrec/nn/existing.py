@@ -40,15 +40,15 @@ class Existing(NamedTuple):
         """
         b, c = len(exists), exists.shape[-1]
         there = exists.view(b, -1)
-        before = there.sum(1).cumsum(0) - there.sum(1)
-        most = int(there.sum(1).max()) if b else 0
+        count = there.sum(1)
+        before, most = count.cumsum(0) - count, int(count.max()) if b else 0
         within = there.cumsum(1) - 1  # the number of each among those of its trip
         pair = (rows(exists, slot) & step_mask[..., None]).flatten().nonzero().squeeze(1)
         place = rows(within.view_as(exists), slot).flatten()[pair]
         step = torch.div(pair, c, rounding_mode="floor")
         trip = torch.div(step, slot.shape[1], rounding_mode="floor")
-        packed = before[:, None] + torch.arange(most)
-        packed = packed.masked_fill(torch.arange(most) >= there.sum(1)[:, None], 0)
+        number = torch.arange(most)
+        packed = (before[:, None] + number).masked_fill(number >= count[:, None], 0)
         return cls(there.flatten().nonzero().squeeze(1), pair, before[trip] + place, step, packed, step * most + place)
 
     def entries(self, values: Tensor) -> Tensor:

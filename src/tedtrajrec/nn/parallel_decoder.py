@@ -167,8 +167,7 @@ class CandidateScorer(nn.Module):
         key = functional.embedding(there.packed, self.key(roads))  # [B, K, d]
         identity = (states @ key.mT).flatten()[there.product_of_pair] * self.scale
         lists, state = self.from_static(static) + self.from_road(roads), self.from_state(states).flatten(0, 1)
-        hidden = self.from_moving(moving)
-        hidden = hidden + lists[there.entry_of_pair] + state[there.step_of_pair]
+        hidden = self.from_moving(moving) + lists[there.entry_of_pair] + state[there.step_of_pair]
         weight, bias = map(torch.cat, zip(self.score.parameters(), self.shift.parameters(), strict=True))
         score, shift = functional.linear(self.mix(hidden), weight, bias).unbind(-1)
         return identity + score, torch.sigmoid(torch.logit(guess.clamp(0.02, 0.98)) + shift)
