@@ -14,6 +14,9 @@ from tedtrajrec.experiments.reporting.performance import Facts, beside_paper, by
 from tedtrajrec.experiments.reporting.results import Result, main_results, number, number_with_spread, spread
 from tedtrajrec.experiments.reporting.rows import Row, Slot
 
+PARAMETERS, MACS = "parameters, millions", "MACs of 64 trips, billions"
+ANYWHERE = {PARAMETERS, MACS}  # costs that neither depend on the machine nor on what else runs on it
+
 
 def efficiency_section(
     slots: Sequence[Slot], performance: Sequence[Slot], facts: Mapping[str, Facts], folder: Path
@@ -38,7 +41,7 @@ def efficiency_section(
         results = {one: whole_of.get(one.method) for one in found if one.rows or whole_of.get(one.method)}
         where = place(dataset, keep, list(results))
         parts.append(_costs_table(results, f"Efficiency, {where}. {beside_paper(dataset, facts)}"))
-        kinds = {"time per trip, ms (in batches)": _trip_ms, "parameters, millions": _parameters}
+        kinds = {"time per trip, ms (in batches)": _trip_ms, PARAMETERS: _parameters}
         costs = {
             title: [
                 (one.method, value, accuracy)
@@ -76,14 +79,13 @@ _COSTS = (
 def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table:
     shown = [metric for metric in METRICS if metric.name in ("f1", "accuracy", "rmse_m")]
     costs: dict[str, tuple[Callable[[Row], float | None], int]] = {
-        "parameters, millions": (_parameters, 2),
-        "MACs of 64 trips, billions": (lambda row: _per(row.content.get("efficiency", {}).get("macs"), 1e9), 2),
+        PARAMETERS: (_parameters, 2),
+        MACS: (lambda row: _per(row.content.get("efficiency", {}).get("macs"), 1e9), 2),
         "peak memory, GiB": (lambda row: _per(row.content.get("training", {}).get("peak_mib"), 1024), 2),
         "epoch, s": (_epoch_s, 1),
         "training, min": (lambda row: _per(row.content.get("training", {}).get("seconds"), 60), 1),
         "per trip, ms": (_trip_ms, 2),
     }
-    anywhere = set(list(costs)[:2])  # costs that neither depend on the machine nor on what else runs on it
     known = [row for one in results for row in one.rows]
     costs = {name: cost for name, cost in costs.items() if any(cost[0](row) is not None for row in known)}
     blocks = []
@@ -93,7 +95,7 @@ def _costs_table(results: Mapping[Result, Result | None], caption: str) -> Table
             values = []
             whole = results[one]
             for name, (cost, digits) in costs.items():
-                rows = whole.rows if whole and not one.rows and name in anywhere else one.rows
+                rows = whole.rows if whole and not one.rows and name in ANYWHERE else one.rows
                 counted = tuple(row for row in rows if cost(row) is not None)
                 found = spread(value for row in counted if (value := cost(row)) is not None)
                 values.append(Value() if found is None else Value(number(found.mean, digits), rows=counted))
