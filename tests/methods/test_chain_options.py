@@ -31,7 +31,7 @@ def made(n: int = 4, c: int = 6) -> tuple[RoadNetwork, Chain, torch.Tensor, torc
 def test_scores_are_those_of_trip_and_steps_less_the_error():
     network, chain, segment, ratio = made()
     exists = torch.ones_like(segment, dtype=torch.bool)
-    found = options_of(Scored(chain, ratio, segment, exists), ends_of(network), 6)
+    found = options_of(Scored(chain, ratio, segment, exists), ends_of(network))
     share = marginals(chain)
     place = share.argsort(dim=-1, descending=True)
     torch.testing.assert_close(found.segment, segment.gather(-1, place))
@@ -43,9 +43,8 @@ def test_scores_are_those_of_trip_and_steps_less_the_error():
     error = expected_error(where, share.double()).gather(-1, place)
     score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * found.log_prob
     for error_m in (150.0, 12.0):
-        whole, alone = weighed(found, error_m)
-        torch.testing.assert_close(whole, (score - error / error_m).float(), rtol=1e-4, atol=1e-3)
-        torch.testing.assert_close(alone, (found.log_prob - error / error_m).float(), rtol=1e-4, atol=1e-3)
+        expected = (score - error / error_m).float()
+        torch.testing.assert_close(weighed(found, error_m), expected, rtol=1e-4, atol=1e-3)
     for step in range(1, 4):
         move = chain.pair[0, 0][place[0, step - 1]][:, place[0, step]]
         torch.testing.assert_close(found.move[0, step], (1 - BY_STEPS) * move)
@@ -60,7 +59,7 @@ def test_what_is_not_far_off_is_preferred_to_what_is_a_little_likelier():
         unary=torch.tensor([0.3, 0.2, 0.2]).log().expand(2, 2, 3), pair=torch.zeros_like(chain.pair[..., :3, :3])
     )
     exists = torch.ones_like(segment, dtype=torch.bool)
-    options = options_of(Scored(chain, ratio * 0, segment, exists), ends_of(network), 3)
-    first = {error_m: weighed(options, error_m)[0][0, 0].argmax().item() for error_m in (10.0, 1e9)}
+    options = options_of(Scored(chain, ratio * 0, segment, exists), ends_of(network))
+    first = {error_m: weighed(options, error_m)[0, 0].argmax().item() for error_m in (10.0, 1e9)}
     assert first[1e9] == 0
     assert first[10.0] != 0

@@ -41,23 +41,27 @@ def lattices(draw, most_steps=4, most_choices=3):
 
 
 def possible(lattice, path, first, last):
-    """Return whether positions exist for the steps from first up to last: no circle of bounds is less than 0."""
-    size = last - first
+    """Return whether positions exist for the steps from first up to last, staying on a segment or around to it."""
+    moves = []
+    for step in range(first + 1, last):
+        before, c = path[step - 1], path[step]
+        way = lattice.gap_m[step, before, c] + lattice.length_m[step - 1, before]
+        stays = lattice.segment[step - 1, before] == lattice.segment[step, c]
+        around = [] if np.isinf(way) else [(-np.inf, lattice.reach_m[step] - way)]
+        moves.append([(0, lattice.reach_m[step]), *around] if stays else around)
+    return any(fits(lattice, path, first, bounds) for bounds in itertools.product(*moves))
+
+
+def fits(lattice, path, first, bounds):
+    """Return whether x exist with x[i] - x[i - 1] within the bounds: no circle of bounds is less than 0."""
+    size = len(bounds) + 1
     bound = np.full((size + 1, size + 1), np.inf)  # bound[i, j]: x[j] - x[i] at most; the last stands for 0
     np.fill_diagonal(bound, 0)
     for i in range(size):
-        step, c = first + i, path[first + i]
-        bound[size, i], bound[i, size] = lattice.highest_m[step, c], -lattice.lowest_m[step, c]
-        if i == 0:
-            continue
-        before = path[step - 1]
-        if lattice.segment[step - 1, before] == lattice.segment[step, c]:
-            bound[i, i - 1], bound[i - 1, i] = 0, lattice.reach_m[step]
-        else:
-            way = lattice.gap_m[step, before, c] + lattice.length_m[step - 1, before]
-            if np.isinf(way):
-                return False
-            bound[i - 1, i] = lattice.reach_m[step] - way
+        at = first + i, path[first + i]
+        bound[size, i], bound[i, size] = lattice.highest_m[at], -lattice.lowest_m[at]
+    for i, (least, most) in enumerate(bounds):
+        bound[i + 1, i], bound[i, i + 1] = -least, most
     for middle in range(size + 1):
         bound = np.minimum(bound, bound[:, [middle]] + bound[[middle]])
     return (np.diagonal(bound) >= 0).all()

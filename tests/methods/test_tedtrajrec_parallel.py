@@ -15,7 +15,7 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.methods import parallel_inputs
+from tedtrajrec.methods import parallel_inputs, tedtrajrec_parallel
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.registry import load_method
@@ -141,7 +141,7 @@ def test_a_break_is_told(method: TedTrajRecParallel, dataset: Dataset, monkeypat
     segment[0, last] = int(np.argmax(np.isinf(metres)))
     monkeypatch.setattr(method, "options", lambda _inputs: options._replace(segment=segment))
     assert not method.drive(batch)[1].any()  # in a whole map there is another way
-    monkeypatch.setattr(method._driver, "_whole", False)
+    monkeypatch.setattr(method._driver, "_bridged", False)
     answer, broken = method.drive(batch)
     assert broken[0].nonzero()[:, 0].tolist() == [last]
     assert not broken[1:].any()
@@ -165,7 +165,10 @@ def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: 
         torch.testing.assert_close(among, other, rtol=0, atol=1e-4)
 
 
-def test_probabilities_are_those_of_the_candidates(method: TedTrajRecParallel, dataset: Dataset) -> None:
+def test_probabilities_are_those_of_the_candidates(
+    method: TedTrajRecParallel, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(method._driver, "_bridged", False)  # which may lead along other roads
     batch = batch_of(dataset, "test")
     everything = method.best(batch, TINY.most)
     share = everything.log_prob.exp()[batch.step_mask]
@@ -380,6 +383,18 @@ def test_settings_that_can_be_changed_after_training(method: TedTrajRecParallel,
     method.save(tmp_path)
     changed = load_method(tmp_path, method.network, ["margin=7", "bridged=false", "decode=viterbi"])
     assert (changed.config.margin, changed.config.bridged, changed.config.decode) == (7.0, False, "viterbi")
+    assert not changed._driver._bridged
     assert dataclasses.replace(changed.config, margin=3.0, bridged=True, decode="drivable") == method.config
     with pytest.raises(ConfigError, match="'d' cannot be set for a saved tedtrajrec_parallel; what can: bridged, deco"):
         load_method(tmp_path, method.network, ["d=8"])
+
+
+def test_a_map_that_lacks_roads_is_driven_only_where_that_is_enforced(
+    method: TedTrajRecParallel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method.save(tmp_path)
+    assert method._driver._bridged
+    monkeypatch.setattr(tedtrajrec_parallel, "is_whole", lambda _network: False)
+    assert not load_method(tmp_path, method.network)._driver._bridged
+    assert load_method(tmp_path, method.network, ["enforced=true"])._driver._bridged
+    assert not load_method(tmp_path, method.network, ["enforced=true", "bridged=false"])._driver._bridged

@@ -1,20 +1,21 @@
 """Breaks that the choices of a trip leave, though the map has a way: they are driven around.
 
-The choices of the steps of a gap, from one fix to the next, need not hold any way through it. Where they hold none,
-the way around a break is the shortest one between two steps of the gap, before it and after it, that are as near to
-each other as the time to drive it allows; it is driven at constant speed, and all other steps stay where they are.
-Where not even the way from fix to fix fits into the time, other positions of fixes are tried: of all that leave the
-fewest gaps without a way those that move the fewest fixes, and of these the most likely ones. What is broken then is a
-gap between whose likely positions the map has no way in the time.
+The likely choices of the steps of a gap, from one fix to the next, need not hold any way through it. Where they hold
+none, the way around a break is the shortest one between two steps of the gap, before it and after it, that are as near
+to each other as the time to drive it allows; it is driven at constant speed, and all other steps stay where they are.
+Where not even the way from fix to fix fits into the time, positions of fixes are chosen anew among all roads around
+them (:mod:`tedtrajrec.methods.near_fixes`). What is broken then cannot be driven by any trip that passes the fixes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tedtrajrec.methods.near_fixes import TOLERANCE_M, Around, Fixes, choose_fixes
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.resample import positions_on_tracks, tracks_along
@@ -23,31 +24,19 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-STAY = 1e4  # far above what probabilities of a trip can add up to
-BREAK = 1e8  # far above what the fixes of a trip that stay can
-CHOICES = 12  # positions of a fix that are tried
-TOLERANCE_M = 0.5
+
+class Steps(NamedTuple):
+    """Trips as they are, at N steps in all."""
+
+    segment: Ints  # [N] -1 where there is none
+    ratio: Floats  # [N]
+    lowest: Floats  # [N] the stretch where a step must be, as ratios
+    highest: Floats  # [N]
+    broken: Bools  # [N] whether the move to the step cannot be driven
 
 
-class Fixes(NamedTuple):
-    """The M observed steps of some trips, in order."""
-
-    row: Ints  # [M] among all steps
-    trip: Ints  # [M]
-
-
-class Positions(NamedTuple):
-    """Where steps may be; the most likely first, and each segment once."""
-
-    segment: Ints  # [N, K] -1 where there is none
-    ratio: Floats  # [N, K]
-    likely: Floats  # [N, K] minus infinity for those that do not count
-
-
-def bridge(
-    router: Router, fixes: Fixes, positions: Positions, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
-) -> Bools:
-    """Drive around breaks where the map has a way, and return which steps were changed [N].
+def bridge(router: Router, fixes: Fixes, around: Callable[[Ints], Around], reach_m: float, steps: Steps) -> Bools:
+    """Drive around breaks where the map has a way, change the steps in place, and return which were changed [N].
 
     Parameters
     ----------
@@ -55,13 +44,14 @@ def bridge(
         Over the metres of the network.
     fixes
         The observed steps; those of a trip are all its steps that count here.
-    positions
-        Choices of all steps; those of observed steps are looked at.
+    around
+        Returns where some of the fixes may be, by their places among all.
     reach_m
         Metres that can be driven in a step.
-    segment, ratio, broken
-        The trips as they are, and where they are broken [N]; changed in place.
+    steps
+        The trips.
     """
+    segment, ratio, broken = steps.segment, steps.ratio, steps.broken
     before = segment.copy(), ratio.copy()
     left, right = _gaps(fixes)
     bad = _has_break(broken, left, right)
@@ -71,8 +61,8 @@ def bridge(
     bad = _has_break(broken, left, right)
     trips = np.unique(fixes.trip[:-1][np.diff(fixes.trip) == 0][bad])
     if len(trips):
-        few = np.isin(fixes.trip, trips)
-        _choose_again(router, Fixes(fixes.row[few], fixes.trip[few]), positions, reach_m, segment, ratio, broken)
+        few = np.flatnonzero(np.isin(fixes.trip, trips))
+        _move_fixes(router, Fixes(fixes.row[few], fixes.trip[few]), around(few), reach_m, steps)
     changed: Bools = (segment != before[0]) | (ratio != before[1])
     return changed
 
@@ -131,51 +121,20 @@ def _drive(
     broken[ranges(left[fits] + 1, (right - left)[fits])] = False
 
 
-def _choose_again(
-    router: Router, fixes: Fixes, positions: Positions, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
-) -> None:
+def _move_fixes(router: Router, fixes: Fixes, around: Around, reach_m: float, steps: Steps) -> None:
     """Choose positions of fixes anew, so that as many gaps as possible have a way, and mend the gaps beside them."""
     row = fixes.row
-    stays = (positions.segment[row] == segment[row][:, None]) & (positions.segment[row] >= 0)
-    value = np.where(stays, STAY, positions.likely[row])
-    order = np.argsort(-value, axis=1, kind="stable")[:, :CHOICES]
-    choices = (positions.segment[row], np.where(stays, ratio[row][:, None], positions.ratio[row]), value)
-    some, at, value = (np.take_along_axis(part, order, axis=1) for part in choices)
-    exists = (some >= 0) & (value > -np.inf)
-    k = some.shape[1]
+    segment, ratio, lowest, highest, broken = steps
+    chosen = choose_fixes(router, fixes, around, segment[row], ratio[row], reach_m)
+    moved = (chosen.segment != segment[row]) | (chosen.ratio != ratio[row])
+    for whole, part in zip((segment, ratio, lowest, highest), chosen, strict=True):
+        whole[row[moved]] = part[moved]
     gap = np.flatnonzero(np.diff(fixes.trip) == 0)
-    g, a, b = np.nonzero(exists[gap][:, :, None] & exists[gap + 1][:, None, :])
-    limit = reach_m * (row[gap + 1] - row[gap])[g] + TOLERANCE_M
-    way = np.full((len(gap), k, k), np.inf)
-    first, second = (gap[g], a), (gap[g] + 1, b)
-    way[g, a, b] = router.distances(some[first], at[first], some[second], at[second], limit_m=limit)
-    best = _best_chain(np.where(exists, value, -2 * BREAK), np.isfinite(way), gap, len(row))
-
-    chosen = np.arange(len(best)), best
-    moved = exists[chosen] & (value[chosen] != STAY)
-    segment[row[moved]], ratio[row[moved]] = some[chosen][moved], at[chosen][moved]
     beside = gap[moved[gap] | moved[gap + 1] | _has_break(broken, row[gap], row[gap + 1])]
     left, right = row[beside], row[beside + 1]
     _mark(router, left, right, reach_m, segment, ratio, broken)
     known = (segment[left] >= 0) & (segment[right] >= 0)
     _mend(router, left[known], right[known], reach_m, segment, ratio, broken)
-
-
-def _best_chain(score: Floats, joined: Bools, gap: Ints, n: int) -> Ints:
-    """Return the choice of each fix: of the paths with the fewest gaps that are not joined the most likely one."""
-    into = np.full(n, -1)
-    into[gap + 1] = np.arange(len(gap))
-    total, come = score.copy(), np.zeros(score.shape, np.int64)
-    for i in range(n):
-        if into[i] >= 0:
-            ways = total[i - 1][:, None] - np.where(joined[into[i]], 0.0, BREAK)
-            come[i] = ways.argmax(axis=0)
-            total[i] += ways.max(axis=0)
-    best: Ints = total.argmax(axis=1)
-    for i in range(n - 1, 0, -1):
-        if into[i] >= 0:
-            best[i - 1] = come[i, best[i]]
-    return best
 
 
 def _mark(router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools) -> None:

@@ -41,12 +41,12 @@ class Options(NamedTuple):
     segment: Tensor  # [B, n, K]
     ratio: Tensor  # [B, n, K]
     log_prob: Tensor  # [B, n, K]
-    score: Tensor  # [B, n, CHOICES] without the error
-    move: Tensor  # [B, n, CHOICES, CHOICES]
+    score: Tensor  # [B, n, K] without the error
+    move: Tensor  # [B, n, K, K]
     error: Tensor  # [B, n, K] metres
 
 
-def options_of(scored: Scored, ends: Tensor, choices: int) -> Options:
+def options_of(scored: Scored, ends: Tensor) -> Options:
     """Return the most probable candidates of each step, and what the search for a trip is to make greatest.
 
     Parameters
@@ -55,21 +55,18 @@ def options_of(scored: Scored, ends: Tensor, choices: int) -> Options:
         Of a batch.
     ends
         Of all segments (:func:`ends_of`).
-    choices
-        K, at most.
     """
     chain, ratio = scored.chain, scored.ratio
     segment = scored.segment.masked_fill(~scored.exists, -1)
     share = marginals(chain)
     c = share.shape[-1]
-    log_prob, place = share.topk(min(choices, c), dim=-1)
+    log_prob, place = share.topk(min(CHOICES, c), dim=-1)
     log_prob = log_prob.clamp(LEAST, 1).log()
-    few = place[..., :CHOICES]
-    cell = (chain.which[..., None, None] * c + few[:, :-1, :, None]) * c + few[:, 1:, None, :]
+    cell = (chain.which[..., None, None] * c + place[:, :-1, :, None]) * c + place[:, 1:, None, :]
     move = chain.pair.flatten(1).gather(1, cell.flatten(1)).view(cell.shape)
     start, end = ends[segment.clamp_min(0)].unbind(-2)
     error = expected_error(torch.lerp(start, end, ratio.float()[..., None]), share.float())
-    score = (1 - BY_STEPS) * chain.unary.gather(-1, few) + BY_STEPS * log_prob[..., :CHOICES]
+    score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * log_prob
     return Options(
         segment.gather(-1, place),
         ratio.gather(-1, place).float(),
@@ -80,8 +77,8 @@ def options_of(scored: Scored, ends: Tensor, choices: int) -> Options:
     )
 
 
-def weighed(options: Options, error_m: float) -> tuple[Tensor, Tensor]:
-    """Return the scores of the first choices [B, n, CHOICES], and what each is worth by itself [B, n, K].
+def weighed(options: Options, error_m: float) -> Tensor:
+    """Return the scores of the choices [B, n, K].
 
     Apart from :func:`options_of`, so that several ``error_m`` can be tried on one pass through the network.
 
@@ -92,8 +89,7 @@ def weighed(options: Options, error_m: float) -> tuple[Tensor, Tensor]:
     error_m
         An expected error of so many metres takes 1 off.
     """
-    off = options.error / error_m
-    return options.score - off[..., : options.score.shape[-1]], options.log_prob - off
+    return options.score - options.error / error_m
 
 
 def expected_error(place: Tensor, share: Tensor) -> Tensor:

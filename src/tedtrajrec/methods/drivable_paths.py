@@ -5,7 +5,7 @@ two moves that are possible each by itself may not be so together. But for one w
 segment are one stretch. Metres from its start, with R the top speed times the time of a step,
 
     stay on it:         from [a, b] to [max(a, l), min(b + R, h)]
-    move to another:    from [a, b] to [l, min(b + R - gap - length, h)]
+    move to another:    from [a, b] to [l, min(b + R - gap - length, h)]     (or around, to the same one again)
 
 where [l, h] is where the next step must be at all. So beside its score a way has a stretch, and of all ways to a choice
 those are kept that no other one beats in both: usually one, rarely three.
@@ -45,7 +45,8 @@ class Lattice(NamedTuple):
     lowest_m: Floats  # [N, K] the stretch where the step must be
     highest_m: Floats  # [N, K]
     reach_m: Floats  # [N] that can be driven since the step before
-    gap_m: Reals  # [N, K, K] from the end of a choice of the step before to the start of one of this; infinite: no way
+    gap_m: Reals  # [N, K, K] from the end of a choice of the step before to the start of one of this; infinite: no way,
+    # and from a segment to itself: it is not driven around to it
     move: Reals  # [N, K, K] scores of moves
 
 
@@ -96,7 +97,7 @@ def _search(
     back, breaks = np.empty(4 * n * k, np.int64), np.empty(4 * n * k, np.bool_)
     size = 0
     for i in range(n):
-        ways = begin[i - 1, k] - begin[i - 1, 0] + 1 if i > 0 else 1
+        ways = 2 * (begin[i - 1, k] - begin[i - 1, 0]) + 1 if i > 0 else 1
         for d in range(k):
             begin[i, d] = size
             if score[i, d] == -np.inf:
@@ -116,14 +117,15 @@ def _search(
                 for way in range(begin[i - 1, c], begin[i - 1, c + 1]):
                     if total[way] > total[best]:
                         best = way
+                    value = total[way] + move[i, c, d] + score[i, d]
                     begins, ends = lowest[i, d], highest[i, d]
+                    most = min(high[way] + reach[i] - gap[i, c, d] - length[i - 1, c] - SLACK_M, ends)
+                    if begins <= most:
+                        size = _keep(total, low, high, back, breaks, first, size, value, begins, most, way, False)
                     if segment[i - 1, c] == segment[i, d]:
                         begins, ends = max(low[way], begins), min(high[way] + reach[i], ends)
-                    else:
-                        ends = min(high[way] + reach[i] - gap[i, c, d] - length[i - 1, c] - SLACK_M, ends)
-                    if begins <= ends:
-                        value = total[way] + move[i, c, d] + score[i, d]
-                        size = _keep(total, low, high, back, breaks, first, size, value, begins, ends, way, False)
+                        if begins <= ends:
+                            size = _keep(total, low, high, back, breaks, first, size, value, begins, ends, way, False)
             value = total[best] - BREAK + score[i, d]
             ends = highest[i, d]
             size = _keep(total, low, high, back, breaks, first, size, value, lowest[i, d], ends, best, True)

@@ -4,9 +4,9 @@ A step's choices count whose probability is not far below that of its best one. 
 the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
 map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
 few breaks as possible, and in a map that is whole these are driven around along the map's shortest way
-(:mod:`tedtrajrec.methods.bridging`). In a map that lacks roads that way is a detour around a missing one, and a break
-is much nearer to the truth: Chengdu would lose .10 of the accuracy (``docs/log.md``). Ratios are moved as little as
-that takes (:mod:`tedtrajrec.methods.placing`).
+(:mod:`tedtrajrec.methods.bridging`): a break that is left cannot be avoided by any trip past the fixes. In a map that
+lacks roads that way is a detour around a missing one, and a break is much nearer to the truth: Chengdu would lose .09
+of the accuracy (``docs/log.md``). Ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from torch import Tensor
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Choices
-from tedtrajrec.methods.bridging import Fixes, Positions, bridge
+from tedtrajrec.methods.bridging import Steps, bridge
 from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths
+from tedtrajrec.methods.near_fixes import Around, Fixes, Known, roads_around
 from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.methods.placing import place
+from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.near import NearTable, find_near, near_table
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -37,7 +39,7 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
 
 FAR_M = 99.0  # of the 100 m allowed: the plane and 32 bits are not exact
-FAR = BREAK / 100  # what a choice beyond loses: with an infinite margin it is better than a break, and nothing else
+FAR = BREAK / 100  # what a choice beyond loses: it is better than a break, and nothing else
 STEPS_PER_PART = 1024
 
 
@@ -57,33 +59,34 @@ class Driver:
     ----------
     network
         The road network.
-    margins
-        A choice counts that is less likely than the best of its step by at most so many nats. Trips that have a break
-        then are searched again with the next margin, by what steps are worth alone.
+    margin
+        A choice counts that is less likely than the best of its step by at most so many nats.
     scale_m
         Driving so many metres more takes 1 off the score.
     top_speed_mps
         What no move may exceed.
     near
         What can be reached in a step from the end of each segment; searched at first use if not given.
-    whole
-        Whether the map lacks no roads to speak of (:func:`is_whole`), if that is known.
+    bridged
+        Whether breaks are driven around along other roads than those chosen; where the map lacks no roads to speak of
+        (:func:`is_whole`) if not given.
     """
 
     def __init__(
         self,
         network: RoadNetwork,
         *,
-        margins: tuple[float, ...],
+        margin: float,
         scale_m: float = np.inf,
         top_speed_mps: float = TOP_SPEED_MPS,
         near: NearTable | None = None,
-        whole: bool | None = None,
+        bridged: bool | None = None,
     ) -> None:
-        self.network, self.margins, self.scale_m, self.top_speed_mps = network, margins, scale_m, top_speed_mps
+        self.network, self.margin, self.scale_m, self.top_speed_mps = network, margin, scale_m, top_speed_mps
         self.router = Router(network)
         self._near = near
-        self._whole = is_whole(network) if whole is None else whole
+        self._bridged = is_whole(network) if bridged is None else bridged
+        self._finder: CandidateFinder | None = None  # made at first use
 
     def drive(
         self,
@@ -91,10 +94,9 @@ class Driver:
         choices: Choices,
         score: Tensor | None = None,
         move: Tensor | None = None,
-        alone: Tensor | None = None,
         *,
         bridged: bool = True,
-        margins: tuple[float, ...] | None = None,
+        margin: float | None = None,
     ) -> Driven:
         """Return the best trips that can be driven among the choices of the steps of a batch.
 
@@ -108,18 +110,15 @@ class Driver:
             Of the first k choices of each step [B, n, k]; the logarithms of all probabilities if not given.
         move
             Scores of coming to them from those of the step before [B, n, k, k]; none if not given.
-        alone
-            What each choice is worth by itself [B, n, K], for the trips that are searched again; the logarithm of its
-            probability if not given.
         bridged
-            Whether breaks are driven around along other roads than those chosen, where the map is whole.
-        margins
+            False to leave breaks that the driver would drive around.
+        margin
             In place of the driver's own.
         """
         mask = batch.step_mask.cpu().numpy()
         segment, ratio, log_prob = (part.cpu().numpy()[mask] for part in choices)
         known = np.nan_to_num(log_prob)
-        value, moves, second = (None if part is None else part.cpu().numpy()[mask] for part in (score, move, alone))
+        value, moves = (None if part is None else part.cpu().numpy()[mask] for part in (score, move))
         fix = _steps_of_fixes(batch, mask)
         lowest, highest, far = self._stretches(batch, fix, segment)
         chance = np.where(segment >= 0, known, -np.inf)
@@ -129,35 +128,27 @@ class Driver:
 
         some = np.flatnonzero((segment >= 0).any(axis=1))  # steps without any choice are left out
         trip = np.repeat(np.arange(len(mask)), mask.sum(axis=1))[some]
-        reach_m = self.top_speed_mps * batch.step_s * np.diff(some, prepend=0)
-        choice, broken = np.zeros(len(some), np.int64), np.zeros(len(some), np.bool_)
-        todo = np.arange(len(some))
-        for margin in self.margins if margins is None else margins:
-            rows = some[todo]
-            exists = (segment[rows] >= 0) & (likely[rows] >= likely[rows].max(axis=1, keepdims=True) - margin)
-            k = 1 + int(np.nonzero(exists.any(axis=0))[0].max(initial=0))  # behind these, none counts
-            if value is not None:
-                k = min(k, value.shape[1])
-            exists = exists[:, :k]
-            seg = np.where(exists, segment[rows, :k], -1)
-            length = np.where(exists, self.network.length_m[seg], 0.0)
-            starts = np.diff(trip[todo], prepend=-1) != 0
-            gap = _gaps(self._table(batch.step_s), seg, starts)
-            lattice = Lattice(
-                score=np.where(exists, (known if value is None else value)[rows, :k] - FAR * far[rows, :k], -np.inf),
-                segment=seg,
-                length_m=length,
-                lowest_m=lowest[rows, :k] * length,
-                highest_m=highest[rows, :k] * length,
-                reach_m=reach_m[todo],
-                gap_m=gap,
-                move=self._moves(seg, ratio[rows, :k] * length, length, gap, None if moves is None else moves[rows]),
-            )
-            choice[todo], broken[todo] = drivable_paths(np.append(np.flatnonzero(starts), len(todo)), lattice)
-            todo = np.flatnonzero(np.isin(trip, trip[broken]))
-            if not len(todo):
-                break
-            value, moves = second, None
+        margin = self.margin if margin is None else margin
+        exists = (segment[some] >= 0) & (likely[some] >= likely[some].max(axis=1, keepdims=True) - margin)
+        k = 1 + int(np.nonzero(exists.any(axis=0))[0].max(initial=0))  # behind these, none counts
+        if value is not None:
+            k = min(k, value.shape[1])
+        exists = exists[:, :k]
+        seg = np.where(exists, segment[some, :k], -1)
+        length = np.where(exists, self.network.length_m[seg], 0.0)
+        starts = np.diff(trip, prepend=-1) != 0
+        gap = _gaps(self._table(batch.step_s), seg, starts)
+        lattice = Lattice(
+            score=np.where(exists, (known if value is None else value)[some, :k] - FAR * far[some, :k], -np.inf),
+            segment=seg,
+            length_m=length,
+            lowest_m=lowest[some, :k] * length,
+            highest_m=highest[some, :k] * length,
+            reach_m=self.top_speed_mps * batch.step_s * np.diff(some, prepend=0),
+            gap_m=gap,
+            move=self._moves(seg, ratio[some, :k] * length, length, gap, None if moves is None else moves[some]),
+        )
+        choice, broken = drivable_paths(np.append(np.flatnonzero(starts), len(some)), lattice)
 
         at = some, choice
         n = len(segment)
@@ -168,16 +159,13 @@ class Driver:
         way[some[1:]] = self._table(batch.step_s).lookup(segment[at][:-1], segment[at][1:])[0]
         offsets = np.append(0, np.cumsum(mask.sum(axis=1)))
         out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s, way)
-        if bridged and self._whole and out.broken.any():
-            where = Positions(segment.astype(np.int64), np.clip(ratio, lowest, highest), likely)
-            moved = self._bridge(offsets, fix, where, out, batch.step_s)
+        if bridged and self._bridged and out.broken.any():
+            steps = Steps(out.segment, out.ratio, low, high, out.broken)
+            ratios = np.clip(ratio, lowest, highest)[fix]
+            moved = self._bridge(batch, offsets, fix, Known(segment[fix], ratios, known[fix], far[fix]), steps)
             same = segment[moved] == out.segment[moved, None]
             worst = np.where(segment[moved] >= 0, log_prob[moved], np.inf).min(axis=1)  # of those not among the choices
             out.log_prob[moved] = np.where(same.any(axis=1), np.where(same, log_prob[moved], 0).sum(axis=1), worst)
-            chosen = same.argmax(axis=1)
-            known = same.any(axis=1)
-            low[moved] = np.where(known, lowest[moved, chosen], 0.0)
-            high[moved] = np.where(known, highest[moved, chosen], 1.0)
             out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s)
         return out
 
@@ -197,11 +185,18 @@ class Driver:
             gap_m=gap_m,
         )
 
-    def _bridge(self, offsets: Ints, fix: Ints, where: Positions, trips: Driven, step_s: int) -> Bools:
-        """Drive gaps with breaks along the map where it has a way, and return which steps were changed."""
-        trip = np.searchsorted(offsets, fix, side="right") - 1
-        reach = self.top_speed_mps * step_s
-        return bridge(self.router, Fixes(fix, trip), where, reach, trips.segment, trips.ratio, trips.broken)
+    def _bridge(self, batch: Batch, offsets: Ints, fix: Ints, known: Known, steps: Steps) -> Bools:
+        """Drive around breaks where the map has a way, and return which steps were changed."""
+
+        def around(few: Ints) -> Around:
+            if self._finder is None:
+                self._finder = CandidateFinder(self.network)
+            place = batch.fixes(self.network)
+            chosen = Known(known.segment[few], known.ratio[few], known.log_prob[few], known.far[few])
+            return roads_around(self._finder, place.lon[few], place.lat[few], FAR_M, chosen)
+
+        fixes = Fixes(fix, np.searchsorted(offsets, fix, side="right") - 1)
+        return bridge(self.router, fixes, around, self.top_speed_mps * batch.step_s, steps)
 
     def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals, given: Reals | None) -> Reals:
         """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
@@ -267,7 +262,7 @@ def _fill_gaps(
         for c in range(segment.shape[1]):
             for d in range(segment.shape[1]):
                 place = find_near(offsets, target, segment[i - 1, c], segment[i, d])
-                if place >= 0:
+                if place >= 0 and segment[i - 1, c] != segment[i, d]:
                     out[i, c, d] = metres[place]
 
 

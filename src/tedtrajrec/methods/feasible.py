@@ -62,7 +62,7 @@ class Feasible(Method[Any]):
         self.name = method.name  # type: ignore[misc]
         one_answer = type(method).best is Method.best
         self.decoding = "feasible ratios" if one_answer else "feasible"
-        self._driver = Driver(method.network, margins=(margin,), scale_m=scale_m, top_speed_mps=top_speed_mps)
+        self._driver = Driver(method.network, margin=margin, scale_m=scale_m, top_speed_mps=top_speed_mps)
 
     @property
     def note(self) -> str:

@@ -22,7 +22,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
-from tedtrajrec.methods.chain_options import CHOICES, Options, Scored, ends_of, options_of, weighed
+from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
@@ -90,7 +90,8 @@ class ParallelConfig(LearnedConfig):
     decode: Decoding = "drivable"
     margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
     error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for both
-    bridged: bool = True  # where the map is whole, gaps that hold a break are driven along other roads
+    bridged: bool = True  # where the map is whole, breaks are driven around along other roads
+    enforced: bool = False  # and where it lacks roads too, though a trip then takes detours around these
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +111,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     name: ClassVar[str] = "tedtrajrec_parallel"
     Config: ClassVar[type[ParallelConfig]] = ParallelConfig
     PRESETS: ClassVar[dict[str, ParallelConfig]] = {"default": ParallelConfig()}
-    ADJUSTABLE: ClassVar[frozenset[str]] = frozenset({"decode", "margin", "error_m", "bridged"})
+    ADJUSTABLE: ClassVar[frozenset[str]] = frozenset({"decode", "margin", "error_m", "bridged", "enforced"})
 
     attributes: Tensor
     cost: Tensor
@@ -150,11 +151,10 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Take over what past trips taught, with steps of so many seconds."""
         self._past, self._step_s = past, step_s
         self._builder = LatticeBuilder(self.network, past, most=self.config.most, step_s=step_s)
-        self._all_count = self._whole and self.config.bridged
-        self._choices = self.config.most if self._all_count else CHOICES
+        bridged = self.config.bridged and (self._whole or self.config.enforced)
         # Links are no roads of the map: a move over one is a break, though a likely one.
         near = None if len(past.links.source) else self._builder.near
-        self._driver = Driver(self.network, margins=(self.config.margin,), near=near, whole=self._all_count)
+        self._driver = Driver(self.network, margin=self.config.margin, near=near, bridged=bridged)
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
@@ -300,7 +300,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     @torch.no_grad()
     def options(self, inputs: ParallelInputs) -> Options:
         """Return the most probable candidates of each step, and what the search for a trip is to make greatest."""
-        return options_of(self.scored(inputs), self.ends, self._choices)
+        return options_of(self.scored(inputs), self.ends)
 
     @property
     def drivable(self) -> bool:
@@ -325,10 +325,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         return Search(self.config.error_m, self.config.margin)
 
     def _driven(self, batch: Batch, options: Options, search: Search) -> tuple[Recovered, Tensor]:
-        score, alone = weighed(options, search.error_m)
-        # Where the map lacks nothing, any candidate, however unlikely, is better than a break.
-        margins = (search.margin, np.inf) if self._all_count else (search.margin,)
-        driven = self._driver.drive(batch, Choices(*options[:3]), score, options.move, alone, margins=margins)
+        score = weighed(options, search.error_m)
+        driven = self._driver.drive(batch, Choices(*options[:3]), score, options.move, margin=search.margin)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
@@ -342,7 +340,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
         scored = self._scored_batch(batch)
         if self.drivable:
-            found = self._driven(batch, options_of(scored, self.ends, self._choices), self._search)[0]
+            found = self._driven(batch, options_of(scored, self.ends), self._search)[0]
         else:
             found = self._calibrated(batch, Recovered(*self._decoded(scored)))
         return found, draw_routes(self._driver, batch, scored, k, DRAWS)

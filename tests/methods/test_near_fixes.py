@@ -1,0 +1,142 @@
+"""Positions of fixes that leave as few gaps without a way as any, against linear programs for all combinations."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from tedtrajrec.methods.bridging import Steps, bridge
+from tedtrajrec.methods.near_fixes import Around, Fixes, Known, choose_fixes, roads_around
+from tedtrajrec.network.candidates import CandidateFinder
+from tedtrajrec.network.routing import Router
+from tests.conftest import make_grid
+from tests.evaluation.drive_checker import NetworkxGaps, check_trip
+
+CITY = make_grid()
+GAPS = NetworkxGaps(CITY)
+ROUTER = Router(CITY)
+STEP_S = 15
+REACH_M = 120.0
+SLACK_M = 0.5  # what the search tolerates
+
+
+def around_of(rng, fixes, choices):
+    """Return stretches of random segments for each fix of a trip; some are far, and some fixes have fewer."""
+    segment = np.stack([rng.choice(len(CITY), choices, replace=False) for _ in range(fixes)])
+    lowest, ratio, highest = np.sort(rng.random((3, fixes, choices)), axis=0)
+    segment[:, 1:][rng.random((fixes, choices - 1)) < 0.2] = -1
+    likely = -20 * rng.random((fixes, choices))
+    return Around(segment, ratio, lowest, highest, likely, rng.random((fixes, choices)) < 0.2)
+
+
+def can_be_driven(around, row, choice, joined):
+    """Return whether ratios exist with which joined moves fit; a segment may be stayed on, or driven around to."""
+    segment = around.segment[np.arange(len(row)), choice]
+    length = CITY.length_m[segment]
+    options = []
+    for i in range(1, len(row)):
+        reach, gap = REACH_M * (row[i] - row[i - 1]) + SLACK_M, GAPS(int(segment[i - 1]), int(segment[i]))
+        around_to = ([-1.0], [1.0], reach - gap - length[i - 1])
+        if not joined[i - 1]:
+            options.append([None])
+        elif segment[i] != segment[i - 1]:
+            options.append([(i, around_to)])
+        else:
+            stay = (i, ([-1.0, 1.0], [1.0, -1.0], (reach, 0.0)))
+            options.append([stay, (i, around_to)] if row[i] - row[i - 1] > 1 else [stay])
+    bounds = [(around.lowest[i, c] * length[i], around.highest[i, c] * length[i]) for i, c in enumerate(choice)]
+    for moves in itertools.product(*options):
+        left, right = [], []
+        for i, (before, here, most) in (move for move in moves if move is not None):
+            for a, b, value in zip(before, here, np.atleast_1d(most), strict=True):
+                line = np.zeros(len(row))
+                line[i - 1], line[i] = a, b
+                left.append(line)
+                right.append(value)
+        if not np.isfinite(right).all():
+            continue
+        found = linprog(np.zeros(len(row)), A_ub=left or None, b_ub=right or None, bounds=bounds)
+        if found.status == 0:
+            return True
+    return False
+
+
+def rank(around, row, choice, joined, segment):
+    """Return what is to be least, in this order: breaks, far fixes, fixes on another segment."""
+    taken = np.arange(len(row)), choice
+    return (
+        sum(not move for move in joined),
+        int(around.far[taken].sum()),
+        int((around.segment[taken] != segment).sum()),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 4), choices=st.integers(1, 3))
+def test_no_positions_leave_fewer_gaps_broken_or_move_fewer_fixes(seed, fixes, choices):
+    rng = np.random.default_rng(seed)
+    around = around_of(rng, fixes, choices)
+    row = np.concatenate([[0], np.cumsum(rng.integers(1, 6, fixes - 1))])
+    segment, ratio = around.segment[np.arange(fixes), rng.integers(0, choices, fixes)], rng.random(fixes)
+    chosen = choose_fixes(ROUTER, Fixes(row, np.zeros(fixes, int)), around, segment, ratio, REACH_M)
+    way = ROUTER.distances(chosen.segment[:-1], chosen.ratio[:-1], chosen.segment[1:], chosen.ratio[1:])
+    joined = way <= REACH_M * np.diff(row) + SLACK_M + 1e-3
+    choice = (around.segment == chosen.segment[:, None]).argmax(axis=1)
+    found = rank(around, row, choice, joined, segment)
+    for other in itertools.product(*(np.flatnonzero(some >= 0) for some in around.segment)):
+        for moves in itertools.product([True, False], repeat=fixes - 1):
+            if rank(around, row, other, moves, segment) < found:
+                assert not can_be_driven(around, row, other, moves), (other, moves)
+    inside = around.lowest[np.arange(fixes), choice], around.highest[np.arange(fixes), choice]
+    assert (chosen.ratio >= inside[0] - 1e-9).all()
+    assert (chosen.ratio <= inside[1] + 1e-9).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 5))
+def test_trips_through_the_chosen_positions_pass_the_checker(seed, fixes):
+    rng = np.random.default_rng(seed)
+    around = around_of(rng, fixes, 3)
+    row = np.concatenate([[0], np.cumsum(rng.integers(1, 6, fixes - 1))])
+    n = int(row[-1]) + 1
+    broken = np.arange(n) > 0
+    steps = Steps(np.full(n, -1), np.zeros(n), np.zeros(n), np.ones(n), broken)
+    steps.segment[row], steps.ratio[row] = around.segment[:, 0], around.ratio[:, 0]
+    bridge(
+        ROUTER, Fixes(row, np.zeros(fixes, int)), lambda few: Around(*(part[few] for part in around)), REACH_M, steps
+    )
+    whole = [run for run in np.split(np.arange(n), np.flatnonzero(broken)) if (steps.segment[run] >= 0).all()]
+    for run in whole:
+        places = [int(s) for s in steps.segment[run]], [float(r) for r in steps.ratio[run]]
+        assert check_trip(
+            CITY, GAPS, *places, [None] * len(run), step_s=STEP_S, top_speed_mps=REACH_M / STEP_S
+        ).drivable
+
+
+def test_all_roads_near_a_fix_and_choices_beyond():
+    finder = CandidateFinder(CITY)
+    lon, lat = CITY.point_at([3], [0.4])
+    near = finder.within(lon, lat, 99.0)
+    first = int(near.segment[0])
+    beyond = int(np.setdiff1d(np.arange(len(CITY)), near.segment)[0])
+    known = Known(
+        np.array([[first, beyond, -1]]),
+        np.array([[0.4, 0.7, 0.0]]),
+        np.array([[-0.1, -500.0, 0.0]]),
+        np.array([[False, True, True]]),
+    )
+    around = roads_around(finder, lon, lat, 99.0, known)
+    assert sorted(around.segment[around.segment >= 0].tolist()) == sorted([*near.segment.tolist(), beyond])
+    assert around.likely[around.segment == first] == -0.1
+    thought = np.isin(around.segment, [first, beyond])
+    assert around.likely[(around.segment >= 0) & ~thought].max(initial=-25) <= -25
+    assert around.likely[around.segment == beyond] == -21.0
+    assert around.segment[around.far].tolist() == [beyond]
+    for s, low, high in zip(around.segment[0], around.lowest[0], around.highest[0], strict=True):
+        if s >= 0 and s != beyond:
+            for place in (low, high):
+                x, y = CITY.plane.to_xy(*CITY.point_at([s], [place]))
+                at = CITY.plane.to_xy(lon, lat)
+                assert np.hypot(x - at[0], y - at[1]) <= 99.0 + 1e-6
