@@ -85,6 +85,7 @@ def test_no_positions_leave_fewer_gaps_broken_or_move_fewer_fixes(seed, fixes, c
     joined = way <= REACH_M * np.diff(row) + SLACK_M + 1e-3
     choice = (around.segment == chosen.segment[:, None]).argmax(axis=1)
     found = rank(around, row, choice, joined, segment)
+    assert chosen.broken.tolist() == [False, *(~joined).tolist()]
     for other in itertools.product(*(np.flatnonzero(some >= 0) for some in around.segment)):
         for moves in itertools.product([True, False], repeat=fixes - 1):
             if rank(around, row, other, moves, segment) < found:

@@ -127,7 +127,7 @@ def _move_fixes(router: Router, fixes: Fixes, around: Around, reach_m: float, st
     segment, ratio, lowest, highest, broken = steps
     chosen = choose_fixes(router, fixes, around, segment[row], ratio[row], reach_m)
     moved = (chosen.segment != segment[row]) | (chosen.ratio != ratio[row])
-    for whole, part in zip((segment, ratio, lowest, highest), chosen, strict=True):
+    for whole, part in zip((segment, ratio, lowest, highest), chosen[:4], strict=True):
         whole[row[moved]] = part[moved]
     gap = np.flatnonzero(np.diff(fixes.trip) == 0)
     beside = gap[moved[gap] | moved[gap + 1] | _has_break(broken, row[gap], row[gap + 1])]

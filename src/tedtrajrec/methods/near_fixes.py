@@ -67,6 +67,7 @@ class Chosen(NamedTuple):
     ratio: Floats  # [M]
     lowest: Floats  # [M]
     highest: Floats  # [M]
+    broken: Bools  # [M] whether there is no way to it from the fix before
 
 
 def roads_around(finder: CandidateFinder, lon: Floats, lat: Floats, far_m: float, known: Known) -> Around:
@@ -89,9 +90,10 @@ def roads_around(finder: CandidateFinder, lon: Floats, lat: Floats, far_m: float
     stretch = stretches(finder.network, found.segment, x, y, far_m)
     likely = np.maximum(known.log_prob, HARDLY)
     is_choice = known.segment[row] == found.segment[:, None]
-    value = np.where(is_choice, likely[row], UNTHOUGHT - found.distance_m[:, None] / 10).max(axis=1)
+    of_choice = np.where(is_choice, likely[row], LEAST_LIKELY).max(axis=1, initial=LEAST_LIKELY)
+    value = np.where(is_choice.any(axis=1), of_choice, UNTHOUGHT - found.distance_m / 10)
 
-    shape = len(lon), int(np.diff(found.offsets).max(initial=0))
+    shape = len(lon), int(np.diff(found.offsets).max(initial=1))
     at = row, np.arange(len(row)) - found.offsets[row]
     far = known.far & (known.segment >= 0)
 
@@ -160,7 +162,7 @@ def choose_fixes(router: Router, fixes: Fixes, around: Around, segment: Ints, ra
         metres = _placed(bounds, along[part] * size[part], first, last)
         if (metres != along[part] * size[part]).any():  # then all, so that what is equal stays so
             np.divide(metres, size[part], out=along[part], where=size[part] > 0)
-    return Chosen(taken, along, around.lowest[at], around.highest[at])
+    return Chosen(taken, along, around.lowest[at], around.highest[at], broken)
 
 
 class _Bounds(NamedTuple):
