@@ -48,6 +48,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
     """Have batches take parts of a small network, of up to a share of it."""
 
     def take(share: float) -> None:
+        monkeypatch.setattr(parallel_inputs, "LARGE", 0)
         monkeypatch.setattr(parallel_inputs, "LARGE_CPU", 0)
         monkeypatch.setattr(parallel_inputs, "SHARE", share)
 

@@ -150,7 +150,7 @@ class TableRows:
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         tensor, device = torch.from_numpy(array), self._table.device
-        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+        return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def can_coast(optimizer: torch.optim.Adam, most_rate: float) -> bool:

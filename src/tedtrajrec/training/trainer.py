@@ -62,6 +62,7 @@ class Trainer(Generic[I]):
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
         self._gradients: dict[nn.Parameter, Tensor] = {}  # recorded graphs write there, so they must stay in place
+        self._read: Tensor | None = None  # gradient of rows; graphs that write to an older, smaller one keep that
         self._segments = next((module for module in method.modules() if isinstance(module, SegmentTable)), None)
         self._rows: TableRows | None = None
         if self._segments is not None and can_coast(self.optimizer, config.lr):
@@ -128,8 +129,16 @@ class Trainer(Generic[I]):
         gradients = torch.autograd.grad(losses.total, of, materialize_grads=True)
         for parameter, gradient in zip(weights, gradients, strict=False):
             parameter.grad = self._gradient(parameter).copy_(gradient)
-        rows = losses.total.new_zeros(0) if read is None else gradients[-1]
+        rows = losses.total.new_zeros(0) if read is None else self._kept(gradients[-1])
         return Backward(*Losses(*(value.detach() for value in losses)), rows)
+
+    def _kept(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of rows in memory that all graphs share: what a graph gives, it would hold for good."""
+        if not self._cuda:
+            return gradient
+        if self._read is None or len(self._read) < len(gradient):
+            self._read = gradient.new_empty(gradient.shape)
+        return self._read[: len(gradient)].copy_(gradient)
 
     def _gradient(self, parameter: nn.Parameter) -> Tensor:
         """Return where the gradient of a parameter lies."""
