@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.near_fixes import TOLERANCE_M, Around, Fixes, choose_fixes
+from tedtrajrec.methods.near_fixes import Around, Fixes, choose_fixes
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.routing import Router
 from tedtrajrec.trips.resample import positions_on_tracks, tracks_along
@@ -23,6 +23,8 @@ from tedtrajrec.trips.resample import positions_on_tracks, tracks_along
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+TOLERANCE_M = 0.5  # more than where fixes are chosen, so that rounding makes nothing impossible
 
 
 class Steps(NamedTuple):
@@ -81,26 +83,30 @@ def _has_break(broken: Bools, left: Ints, right: Ints) -> Bools:
 
 def _mend(router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools) -> None:
     """Drive around the breaks of gaps with as few steps changed as possible; those without a way stay."""
+    begin = left  # breaks up to here stay
     while True:
-        some = _has_break(broken, left, right)
-        left, right = left[some], right[some]
-        if not len(left):
+        some = _has_break(broken, begin, right)
+        begin, right = begin[some], right[some]
+        if not len(begin):
             return
         count = np.cumsum(broken)
-        at = np.searchsorted(count, count[left] + 1)  # the first break of each gap is the move to this step
+        at = np.searchsorted(count, count[begin] + 1)  # the next break of each gap is the move to this step
         ends = right - at + 1
-        pairs = (at - left) * ends
-        gap = np.repeat(np.arange(len(left)), pairs)
-        pair = ranges(np.zeros(len(left), np.int64), pairs)
-        a, b = left[gap] + pair // ends[gap], at[gap] + pair % ends[gap]
-        known = (segment[a] >= 0) & (segment[b] >= 0)
-        gap, a, b = gap[known], a[known], b[known]
-        way = router.distances(segment[a], ratio[a], segment[b], ratio[b], limit_m=reach_m * (b - a) + TOLERANCE_M)
-        order = np.lexsort([way, b - a, np.isinf(way), gap])  # a gap's ends are known, so every gap has a pair
-        best = order[np.searchsorted(gap[order], np.arange(len(left)))]
+        pairs = (at - begin) * ends
+        gap = np.repeat(np.arange(len(begin)), pairs)
+        pair = ranges(np.zeros(len(begin), np.int64), pairs)
+        a, b = begin[gap] + pair // ends[gap], at[gap] + pair % ends[gap]
+        way = np.full(len(gap), np.inf)
+        known = np.flatnonzero((segment[a] >= 0) & (segment[b] >= 0))
+        first, last = a[known], b[known]
+        limit = reach_m * (last - first) + TOLERANCE_M
+        way[known] = router.distances(segment[first], ratio[first], segment[last], ratio[last], limit_m=limit)
+        order = np.lexsort([way, b - a, np.isinf(way), gap])
+        best = order[np.searchsorted(gap[order], np.arange(len(begin)))]
         has_way = np.isfinite(way[best])
-        best, left, right = best[has_way], left[has_way], right[has_way]
+        best = best[has_way]
         _drive(router, a[best], b[best], reach_m, segment, ratio, broken)
+        begin = np.where(has_way, begin, at)
 
 
 def _drive(

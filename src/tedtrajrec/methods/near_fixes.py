@@ -30,7 +30,7 @@ LIKELY = 1.0  # all fixes of a trip together
 LEAST_LIKELY = -40.0  # nats
 HARDLY = -21.0  # nats of a choice that hardly can be
 UNTHOUGHT = -25.0  # of a road near a fix that is no choice, and 1 less for each 10 m
-TOLERANCE_M = 0.5
+TOLERANCE_M = 0.25
 
 
 class Fixes(NamedTuple):
