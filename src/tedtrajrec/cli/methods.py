@@ -49,6 +49,7 @@ def train(
     from tedtrajrec.training.choose import read_choice
     from tedtrajrec.training.curves import plot_curves
     from tedtrajrec.training.distributed import launched
+    from tedtrajrec.training.lists import read_lists
     from tedtrajrec.training.train import train_method
 
     load_plugins(plugins)
@@ -66,9 +67,9 @@ def train(
     if not launched().is_first:
         return
     typer.echo(f"{output}: {fitted}")
-    choice = read_choice(output)
-    if choice is not None:
-        typer.echo(str(choice))
+    for choice in (read_lists(output), read_choice(output)):
+        if choice is not None:
+            typer.echo(str(choice))
     if fitted.epochs:
         typer.echo(str(plot_curves(output)))
 

@@ -11,6 +11,7 @@ Features (:mod:`tedtrajrec.methods.lattices.features`) come from the map, from p
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -131,6 +132,12 @@ class LatticeBuilder:
         self.near: NearTable = near_table(linked, top_speed_mps * step_s, cost, n_roads=n)
         self._roads = roads_of(network, cost[:n].copy())
         self._heads: list[Segments] = []  # working memory, one for each thread at most
+
+    def with_most(self, most: int) -> LatticeBuilder:
+        """Return a builder of longer or shorter lists, which shares all that is large."""
+        other = copy.copy(self)
+        other.most, other.most_near, other.most_more = most, min(self.most_near, most), min(MORE, most // 2)
+        return other
 
     def build(self, batch: Batch, visits: Visits | None = None, *, workers: int | None = None) -> Lattice:
         """Return the lattice of a batch.

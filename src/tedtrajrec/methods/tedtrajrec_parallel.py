@@ -9,6 +9,7 @@ trip that can be driven (:mod:`tedtrajrec.methods.driving`), and other routes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -159,6 +160,18 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
         self._new_city = None
+
+    def listed(self, batch: Batch, most: int) -> Tensor:
+        """Return whether the true segment of each step is among its candidates, in lists of so many [B, n]."""
+        lattice = self._builder.with_most(most).build(batch)
+        slot = torch.from_numpy(lattice.slot)
+        is_truth = rows(torch.from_numpy(lattice.segment), slot) == batch.segment.cpu()[..., None]
+        return (is_truth & rows(torch.from_numpy(lattice.exists), slot)).any(-1)
+
+    def use_lists(self, most: int) -> None:
+        """Have so many candidates of a step at most, which no weights depend on."""
+        self.config = dataclasses.replace(self.config, most=most)
+        self.use(self._past, self._step_s)
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:
         """Return a batch as this method sees it; ``forced`` marks training, where trips are left out of the past."""

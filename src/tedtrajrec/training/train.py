@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tedtrajrec.config import load_config
+from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods.base import Method
@@ -24,6 +25,8 @@ from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.choose import MOST_TRIPS, choose_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.distributed import joined, launched
+from tedtrajrec.training.lists import MOST_TRIPS as MOST_LISTED
+from tedtrajrec.training.lists import Listing, choose_lists
 from tedtrajrec.training.loop import Fitted, choose_device, fit, validation_batches
 from tedtrajrec.training.profile import write_profile
 from tedtrajrec.training.start import few_trips, start_from
@@ -45,7 +48,7 @@ def train_method(
     max_minutes: float | None = None,
     show_progress: bool = False,
 ) -> Fitted:
-    """Train a method; validation trips then tell how to search and what probabilities are worth.
+    """Train a method; validation trips tell how long its lists are, how to search and what probabilities are worth.
 
     The same call goes on with a stopped run.
 
@@ -69,8 +72,9 @@ def train_method(
     start
         A saved method whose weights training begins with; see :func:`start_from`.
     choose
-        Whether a method that searches for drivable trips is given the search that suits the validation trips best
-        (:func:`choose_run`). Where the overrides have a setting of the search, it is taken as given anyway.
+        Whether a method is given what suits the validation trips best: the length of its lists of candidates
+        (:func:`choose_lists`) and the search for drivable trips (:func:`choose_run`). What the overrides have a setting
+        of is taken as given anyway.
     device, max_minutes, show_progress
         As for :func:`fit`.
     """
@@ -94,8 +98,11 @@ def train_method(
         start_from(method, start)
     prepared = few_trips(prepared, settings)
     first = launched().is_first  # of the processes of torchrun, which share the folder
+    given = {text.partition("=")[0].strip() for text in model}
     with only_run(run if first else None):
         method.precompute(prepared)
+        if choose and isinstance(method, Listing) and "most" not in given:
+            choose_lists(method, run, _few_validation_batches(prepared, settings, MOST_LISTED), write=first)
         with _threads_for(method.config.d), joined(choose_device(device)) as ranks:
             fitted = fit(
                 method,
@@ -110,12 +117,16 @@ def train_method(
         if first:
             write_profile(run, prepared, settings.keep, settings.rule)
         if first and fitted.finished:
-            if choose and not {text.partition("=")[0].strip() for text in model} & set(Search._fields):
-                most = min(settings.most_valid, max(1, MOST_TRIPS // len(settings.keep)))
-                few = dataclasses.replace(settings, most_valid=most)
-                choose_run(method, run, validation_batches(prepared, few, settings.keep))
+            if choose and not given & set(Search._fields):
+                choose_run(method, run, _few_validation_batches(prepared, settings, MOST_TRIPS))
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
+
+
+def _few_validation_batches(dataset: Dataset, settings: TrainConfig, most: int) -> Iterator[Batch]:
+    """Yield batches of so many validation trips at most, all shares of training together."""
+    few = min(settings.most_valid, max(1, most // len(settings.keep)))
+    return validation_batches(dataset, dataclasses.replace(settings, most_valid=few), settings.keep)
 
 
 def _learn(method: Method[Any], dataset: Dataset, run: str | Path, settings: TrainConfig) -> Fitted:
