@@ -35,7 +35,7 @@ def least_breaks(draw: Draw, router: Router) -> np.ndarray:
         around = roads_around(finder, trips.lon[at], trips.lat[at], FAR_M, known)
         fixes = Fixes(at, trips.trip_of_fix[at])
         nowhere = np.full(len(at), -1)
-        broken = choose_fixes(router, fixes, around, nowhere, np.zeros(len(at)), reach_m).broken
+        broken = choose_fixes(router, fixes, around, nowhere, np.zeros(len(at)), reach_m, np.inf).broken
         out[number] = np.bincount(fixes.trip[broken], minlength=len(number))
     return out
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tedtrajrec.methods.bridging import Steps, bridge
-from tedtrajrec.methods.near_fixes import Around, Fixes
+from tedtrajrec.methods.near_fixes import PRICE, Around, Fixes
 from tedtrajrec.network.routing import Router
 from tests.conftest import make_grid
 from tests.evaluation.drive_checker import NetworkxGaps, check_trip
@@ -31,7 +31,9 @@ class Trip:
         self.steps = Steps(rng.integers(0, len(CITY), n), rng.random(n), np.zeros(n), np.ones(n), broken)
 
     def bridge(self, reach_m=REACH_M):
-        return bridge(ROUTER, Fixes(self.row, np.zeros(len(self.row), int)), self.where_they_are, reach_m, self.steps)
+        return bridge(
+            ROUTER, Fixes(self.row, np.zeros(len(self.row), int)), self.where_they_are, reach_m, PRICE, self.steps
+        )
 
     def where_they_are(self, few):
         """Return that fixes may be where they are and nowhere else."""
@@ -106,7 +108,7 @@ def test_trips_do_not_mix():
     both = Trip(rng, 2)
     both.row = np.concatenate([one.row, two.row + n])
     both.steps = Steps(*(np.concatenate(parts) for parts in zip(one.steps, two.steps, strict=True)))
-    bridge(ROUTER, Fixes(both.row, np.repeat([0, 1], [3, 4])), both.where_they_are, REACH_M, both.steps)
+    bridge(ROUTER, Fixes(both.row, np.repeat([0, 1], [3, 4])), both.where_they_are, REACH_M, PRICE, both.steps)
     for case, rows in ((one, slice(0, n)), (two, slice(n, None))):
         case.bridge()
         for alone, joint in zip(case.steps, both.steps, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from tedtrajrec.methods.bridging import Steps, bridge
-from tedtrajrec.methods.near_fixes import Around, Fixes, Known, choose_fixes, roads_around
+from tedtrajrec.methods.near_fixes import DETOUR_M, PRICE, STAY, Around, Fixes, Known, choose_fixes, roads_around
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.routing import Router
 from tests.conftest import make_grid
@@ -68,41 +68,68 @@ def can_be_driven(around, row, choice, joined):
     return False
 
 
-def rank(around, row, choice, joined, segment):
-    """Return what is to be least, in this order: breaks, far fixes, fixes on another segment."""
-    taken = np.arange(len(row)), choice
-    return (
-        sum(not move for move in joined),
-        int(around.far[taken].sum()),
-        int((around.segment[taken] != segment).sum()),
-    )
+def rank(around, choice, joined, segment, ratio):
+    """Return what is to be least, in this order: breaks, far fixes, and what is unlikely or a long way."""
+    taken = np.arange(len(choice)), choice
+    chosen, stays = around.segment[taken], around.segment[taken] == segment
+    at = np.where(stays, ratio, around.ratio[taken])
+    way = [
+        (at[i] - at[i - 1]) * CITY.length_m[chosen[i]]
+        if chosen[i] == chosen[i - 1] and at[i] >= at[i - 1]
+        else ROUTER.distances(chosen[i - 1], at[i - 1], chosen[i], at[i])[0] * (chosen[i] != chosen[i - 1])
+        for i in range(1, len(choice))
+        if joined[i - 1]
+    ]
+    cost = sum(way) / DETOUR_M - (around.likely[taken] + STAY * stays).sum()
+    return sum(not move for move in joined), int(around.far[taken].sum()), float(cost)
 
 
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 4), choices=st.integers(1, 3))
-def test_no_positions_leave_fewer_gaps_broken_or_move_fewer_fixes(seed, fixes, choices):
+def test_no_positions_leave_fewer_gaps_broken_or_are_better_otherwise(seed, fixes, choices):
     rng = np.random.default_rng(seed)
     around = around_of(rng, fixes, choices)
     row = np.concatenate([[0], np.cumsum(rng.integers(1, 6, fixes - 1))])
     segment, ratio = around.segment[np.arange(fixes), rng.integers(0, choices, fixes)], rng.random(fixes)
-    chosen = choose_fixes(ROUTER, Fixes(row, np.zeros(fixes, int)), around, segment, ratio, REACH_M)
+    chosen = choose_fixes(ROUTER, Fixes(row, np.zeros(fixes, int)), around, segment, ratio, REACH_M, np.inf)
     way = ROUTER.distances(chosen.segment[:-1], chosen.ratio[:-1], chosen.segment[1:], chosen.ratio[1:])
     joined = way <= REACH_M * np.diff(row) + SLACK_M + 1e-3
     choice = (around.segment == chosen.segment[:, None]).argmax(axis=1)
-    found = rank(around, row, choice, joined, segment)
+    breaks, far, cost = rank(around, choice, joined, segment, ratio)
+    found = breaks, far, cost - 1e-3
     assert chosen.broken.tolist() == [False, *(~joined).tolist()]
     for other in itertools.product(*(np.flatnonzero(some >= 0) for some in around.segment)):
         for moves in itertools.product([True, False], repeat=fixes - 1):
-            if rank(around, row, other, moves, segment) < found:
+            if rank(around, other, moves, segment, ratio) < found:
                 assert not can_be_driven(around, row, other, moves), (seed, fixes, choices, found, other, moves)
     inside = around.lowest[np.arange(fixes), choice], around.highest[np.arange(fixes), choice]
     assert (chosen.ratio >= inside[0] - 1e-9).all()
     assert (chosen.ratio <= inside[1] + 1e-9).all()
 
 
+def test_a_fix_is_moved_to_a_likely_road_and_not_to_an_unlikely_one():
+    rows = np.array([0, 1])
+    first = 0
+    away = ROUTER.distances(first, 1.0, np.arange(len(CITY)), 0.0)
+    far, near = int(np.argmax(np.where(np.isfinite(away), away, 0))), int(np.argmin(away))
+    for likely, price, expected in ((-3.0, PRICE, near), (-30.0, PRICE, far), (-30.0, np.inf, near)):
+        around = Around(
+            np.array([[first, -1], [far, near]]),
+            np.array([[0.9, 0.0], [0.5, 0.1]]),
+            np.zeros((2, 2)),
+            np.ones((2, 2)),
+            np.array([[0.0, 0.0], [0.0, likely]]),
+            np.zeros((2, 2), bool),
+        )
+        fixes = Fixes(rows, np.zeros(2, int))
+        chosen = choose_fixes(ROUTER, fixes, around, np.array([first, far]), np.array([0.9, 0.5]), REACH_M, price)
+        assert chosen.segment.tolist() == [first, expected]
+        assert chosen.broken.tolist() == [False, expected == far]
+
+
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 5))
-def test_trips_through_the_chosen_positions_pass_the_checker(seed, fixes):
+@given(seed=st.integers(0, 2**32 - 1), fixes=st.integers(2, 5), price=st.sampled_from([0.1, PRICE, np.inf]))
+def test_trips_through_the_chosen_positions_pass_the_checker(seed, fixes, price):
     rng = np.random.default_rng(seed)
     around = around_of(rng, fixes, 3)
     row = np.concatenate([[0], np.cumsum(rng.integers(1, 6, fixes - 1))])
@@ -111,7 +138,12 @@ def test_trips_through_the_chosen_positions_pass_the_checker(seed, fixes):
     steps = Steps(np.full(n, -1), np.zeros(n), np.zeros(n), np.ones(n), broken)
     steps.segment[row], steps.ratio[row] = around.segment[:, 0], around.ratio[:, 0]
     bridge(
-        ROUTER, Fixes(row, np.zeros(fixes, int)), lambda few: Around(*(part[few] for part in around)), REACH_M, steps
+        ROUTER,
+        Fixes(row, np.zeros(fixes, int)),
+        lambda few: Around(*(part[few] for part in around)),
+        REACH_M,
+        price,
+        steps,
     )
     whole = [run for run in np.split(np.arange(n), np.flatnonzero(broken)) if (steps.segment[run] >= 0).all()]
     for run in whole:

@@ -4,7 +4,8 @@ The likely choices of the steps of a gap, from one fix to the next, need not hol
 none, the way around a break is the shortest one between two steps of the gap, before it and after it, that are as near
 to each other as the time to drive it allows; it is driven at constant speed, and all other steps stay where they are.
 Where not even the way from fix to fix fits into the time, positions of fixes are chosen anew among all roads around
-them (:mod:`tedtrajrec.methods.near_fixes`). What is broken then cannot be driven by any trip that passes the fixes.
+them, at a price for each gap that is left without a way (:mod:`tedtrajrec.methods.near_fixes`). With an infinite one,
+what is broken then cannot be driven by any trip that passes the fixes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Steps(NamedTuple):
     broken: Bools  # [N] whether the move to the step cannot be driven
 
 
-def bridge(router: Router, fixes: Fixes, around: Callable[[Ints], Around], reach_m: float, steps: Steps) -> Bools:
+def bridge(
+    router: Router, fixes: Fixes, around: Callable[[Ints], Around], reach_m: float, price: float, steps: Steps
+) -> Bools:
     """Drive around breaks where the map has a way, change the steps in place, and return which were changed [N].
 
     Parameters
@@ -50,6 +53,8 @@ def bridge(router: Router, fixes: Fixes, around: Callable[[Ints], Around], reach
         Returns where some of the fixes may be, by their places among all.
     reach_m
         Metres that can be driven in a step.
+    price
+        Nats that a gap without a way costs.
     steps
         The trips.
     """
@@ -64,7 +69,7 @@ def bridge(router: Router, fixes: Fixes, around: Callable[[Ints], Around], reach
     trips = np.unique(fixes.trip[:-1][np.diff(fixes.trip) == 0][bad])
     if len(trips):
         few = np.flatnonzero(np.isin(fixes.trip, trips))
-        _move_fixes(router, Fixes(fixes.row[few], fixes.trip[few]), around(few), reach_m, steps)
+        _move_fixes(router, Fixes(fixes.row[few], fixes.trip[few]), around(few), reach_m, price, steps)
     changed: Bools = (segment != before[0]) | (ratio != before[1])
     return changed
 
@@ -127,11 +132,11 @@ def _drive(
     broken[ranges(left[fits] + 1, (right - left)[fits])] = False
 
 
-def _move_fixes(router: Router, fixes: Fixes, around: Around, reach_m: float, steps: Steps) -> None:
-    """Choose positions of fixes anew, so that as many gaps as possible have a way, and mend the gaps beside them."""
+def _move_fixes(router: Router, fixes: Fixes, around: Around, reach_m: float, price: float, steps: Steps) -> None:
+    """Choose positions of fixes anew, so that more gaps have a way, and mend the gaps beside them."""
     row = fixes.row
     segment, ratio, lowest, highest, broken = steps
-    chosen = choose_fixes(router, fixes, around, segment[row], ratio[row], reach_m)
+    chosen = choose_fixes(router, fixes, around, segment[row], ratio[row], reach_m, price)
     moved = (chosen.segment != segment[row]) | (chosen.ratio != ratio[row])
     for whole, part in zip((segment, ratio, lowest, highest), chosen[:4], strict=True):
         whole[row[moved]] = part[moved]

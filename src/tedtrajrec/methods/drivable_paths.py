@@ -77,6 +77,20 @@ def drivable_paths(offsets: Ints, lattice: Lattice, *, workers: int | None = Non
     return choice, broken
 
 
+def driven_metres(segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
+    """Return the metres that are driven from each choice of the step before to each of a step [N, K, K].
+
+    Where there is no way they are 0: nothing is known of them.
+    """
+    before = np.roll(np.arange(len(segment)), 1)
+    here, there = at_m.astype(np.float32), (length - at_m).astype(np.float32)
+    metres = there[before][:, :, None] + gap + here[:, None, :]
+    ahead = np.maximum(here[:, None, :] - here[before][:, :, None], 0)
+    metres = np.where(segment[before][:, :, None] == segment[:, None, :], ahead, metres)
+    out: Reals = np.where(np.isfinite(metres), metres, np.float32(0))
+    return out
+
+
 @njit(cache=True, nogil=True)
 def _search(
     score: Floats,

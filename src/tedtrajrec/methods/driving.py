@@ -4,9 +4,11 @@ A step's choices count whose probability is not far below that of its best one. 
 the highest score is taken that can be driven (:mod:`tedtrajrec.methods.drivable_paths`): every move leads along the
 map, forwards, within the top speed, and observed steps stay within 100 m of their fixes. Where there is none, it has as
 few breaks as possible, and in a map that is whole these are driven around along the map's shortest way
-(:mod:`tedtrajrec.methods.bridging`): a break that is left cannot be avoided by any trip past the fixes. In a map that
-lacks roads that way is a detour around a missing one, and a break is much nearer to the truth: Chengdu would lose .09
-of the accuracy (``docs/log.md``). Ratios are moved as little as that takes (:mod:`tedtrajrec.methods.placing`).
+(:mod:`tedtrajrec.methods.bridging`), which leaves those for which fixes would have to be far from the roads that they
+were seen on. Where that is enforced, in any map, a break that is left cannot be avoided by any trip past the fixes.
+In a map that lacks roads such a way is a detour around a missing one, and a break is much nearer to the truth: Chengdu
+would lose .1 of the accuracy (``docs/log.md``). Ratios are moved as little as that takes
+(:mod:`tedtrajrec.methods.placing`).
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from torch import Tensor
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Choices
 from tedtrajrec.methods.bridging import Steps, bridge
-from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths
-from tedtrajrec.methods.near_fixes import Around, Fixes, Known, roads_around
+from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths, driven_metres
+from tedtrajrec.methods.near_fixes import PRICE, Around, Fixes, Known, roads_around
 from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.methods.placing import place
 from tedtrajrec.network.candidates import CandidateFinder
@@ -70,6 +72,8 @@ class Driver:
     bridged
         Whether breaks are driven around along other roads than those chosen; where the map lacks no roads to speak of
         (:func:`is_whole`) if not given.
+    enforced
+        Whether breaks are avoided wherever that is possible at all, at whatever price.
     """
 
     def __init__(
@@ -81,11 +85,13 @@ class Driver:
         top_speed_mps: float = TOP_SPEED_MPS,
         near: NearTable | None = None,
         bridged: bool | None = None,
+        enforced: bool = False,
     ) -> None:
         self.network, self.margin, self.scale_m, self.top_speed_mps = network, margin, scale_m, top_speed_mps
         self.router = Router(network)
         self._near = near
         self._bridged = is_whole(network) if bridged is None else bridged
+        self._price = np.inf if enforced else PRICE
         self._finder: CandidateFinder | None = None  # made at first use
 
     def drive(
@@ -196,14 +202,14 @@ class Driver:
             return roads_around(self._finder, place.lon[few], place.lat[few], FAR_M, chosen)
 
         fixes = Fixes(fix, np.searchsorted(offsets, fix, side="right") - 1)
-        return bridge(self.router, fixes, around, self.top_speed_mps * batch.step_s, steps)
+        return bridge(self.router, fixes, around, self.top_speed_mps * batch.step_s, self._price, steps)
 
     def _moves(self, segment: Ints, at_m: Floats, length: Floats, gap: Reals, given: Reals | None) -> Reals:
         """Return the scores of moves from each choice of the step before to each of a step [N, K, K]."""
         k = segment.shape[1]
         out = np.zeros_like(gap) if given is None else np.ascontiguousarray(given[:, :k, :k])
         if np.isfinite(self.scale_m):
-            out = out - _metres(segment, at_m, length, gap) / np.float32(self.scale_m)
+            out = out - driven_metres(segment, at_m, length, gap) / np.float32(self.scale_m)
         return out
 
     def _table(self, step_s: float) -> NearTable:
@@ -264,17 +270,3 @@ def _fill_gaps(
                 place = find_near(offsets, target, segment[i - 1, c], segment[i, d])
                 if place >= 0 and segment[i - 1, c] != segment[i, d]:
                     out[i, c, d] = metres[place]
-
-
-def _metres(segment: Ints, at_m: Floats, length: Floats, gap: Reals) -> Reals:
-    """Return the metres that are driven from each choice of the step before to each of a step [N, K, K].
-
-    Where there is no way they are 0: nothing is known of them.
-    """
-    before = np.roll(np.arange(len(segment)), 1)
-    here, there = at_m.astype(np.float32), (length - at_m).astype(np.float32)
-    metres = there[before][:, :, None] + gap + here[:, None, :]
-    ahead = np.maximum(here[:, None, :] - here[before][:, :, None], 0)
-    metres = np.where(segment[before][:, :, None] == segment[:, None, :], ahead, metres)
-    out: Reals = np.where(np.isfinite(metres), metres, np.float32(0))
-    return out

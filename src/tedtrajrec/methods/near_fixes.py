@@ -1,9 +1,10 @@
 """Positions of fixes chosen anew, so that as few gaps as possible between them have no way in the time.
 
-A fix may be anywhere on the stretches of road around it, whether a method thought of them or not. Of all positions
-those are taken that leave the fewest gaps without a way, of these those with the fewest fixes far off, then those that
-leave the most fixes on the segment where they are, and then the most likely ones. It is the search for a path that can
-be driven (:mod:`tedtrajrec.methods.drivable_paths`) with fixes in place of steps, so no other positions have fewer.
+A fix may be anywhere on the stretches of road around it, whether a method thought of them or not. Of all positions the
+likeliest ones with the shortest ways between them are taken. A gap without a way has a price: with one of 20 nats, as
+in map matching, a fix is moved where that is about as likely, and not to another road beside the one it was seen on;
+with an infinite one, no other positions leave fewer gaps without a way. It is the search for a path that can be driven
+(:mod:`tedtrajrec.methods.drivable_paths`) with fixes in place of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tedtrajrec.methods.drivable_paths import Lattice, drivable_paths
+from tedtrajrec.methods.drivable_paths import BREAK, Lattice, drivable_paths, driven_metres
 from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.routing import Router
 from tedtrajrec.network.stretches import stretches
@@ -23,11 +24,11 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Scores, each far above what those below it add up to in a trip of 200 fixes, and all far below a break's.
-FAR = 1000.0
-STAY = 2.0
-LIKELY = 1.0  # all fixes of a trip together
-LEAST_LIKELY = -40.0  # nats
+PRICE = 20.0  # nats that a gap without a way costs
+FAR = 1e4  # more than ways of a trip cost, and less than such a gap where that must not be
+STAY = 5.0  # nats that a fix is worth where it is
+DETOUR_M = 100.0  # so much more of a way costs a nat
+LEAST_LIKELY = -40.0
 HARDLY = -21.0  # nats of a choice that hardly can be
 UNTHOUGHT = -25.0  # of a road near a fix that is no choice, and 1 less for each 10 m
 TOLERANCE_M = 0.25
@@ -113,7 +114,9 @@ def roads_around(finder: CandidateFinder, lon: Floats, lat: Floats, far_m: float
     )
 
 
-def choose_fixes(router: Router, fixes: Fixes, around: Around, segment: Ints, ratio: Floats, reach_m: float) -> Chosen:
+def choose_fixes(
+    router: Router, fixes: Fixes, around: Around, segment: Ints, ratio: Floats, reach_m: float, price: float = PRICE
+) -> Chosen:
     """Return positions of fixes; what need not be moved stays as it is.
 
     Parameters
@@ -128,28 +131,30 @@ def choose_fixes(router: Router, fixes: Fixes, around: Around, segment: Ints, ra
         Where they are [M].
     reach_m
         Metres that can be driven in a step.
+    price
+        Nats that a gap without a way costs; infinite, there are as few of them as there can be.
     """
     exists = around.segment >= 0
     stays = exists & (around.segment == segment[:, None])
     proposed = np.where(stays, ratio[:, None], around.ratio)
     starts = np.diff(fixes.trip, prepend=-1) != 0
     offsets = np.append(np.flatnonzero(starts), len(starts))
-    share = np.repeat(1 / np.diff(offsets), np.diff(offsets))[:, None]
-    score = LIKELY * around.likely / -LEAST_LIKELY * share + STAY * stays - FAR * around.far
+    score = around.likely + STAY * stays - FAR * around.far
     score[~exists] = -np.inf
     score[~exists.any(axis=1), 0] = 0.0  # a fix without any road: its moves are broken whatever is chosen
     length = np.where(exists, router.network.length_m[around.segment], 0.0)
     reach = reach_m * np.diff(fixes.row, prepend=0) + TOLERANCE_M
     gap = _gaps(router, around.segment, starts, reach, np.diff(fixes.row, prepend=0))
+    scale = BREAK / price if np.isfinite(price) else 1.0
     lattice = Lattice(
-        score=score,
+        score=scale * score,
         segment=around.segment,
         length_m=length,
         lowest_m=around.lowest * length,
         highest_m=around.highest * length,
         reach_m=reach,
         gap_m=gap,
-        move=np.zeros_like(gap),
+        move=-driven_metres(around.segment, proposed * length, length, gap) * np.float32(scale / DETOUR_M),
     )
     choice, broken = drivable_paths(offsets, lattice)
     at = np.arange(len(choice)), choice

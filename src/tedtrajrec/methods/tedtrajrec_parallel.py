@@ -92,7 +92,7 @@ class ParallelConfig(LearnedConfig):
     margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
     error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for both
     bridged: bool = True  # where the map is whole, breaks are driven around along other roads
-    enforced: bool = False  # and where it lacks roads too, though a trip then takes detours around these
+    enforced: bool = False  # any map, and all that can be: trips take detours, and roads beside those of their fixes
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +155,9 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         bridged = self.config.bridged and (self._whole or self.config.enforced)
         # Links are no roads of the map: a move over one is a break, though a likely one.
         near = None if len(past.links.source) else self._builder.near
-        self._driver = Driver(self.network, margin=self.config.margin, near=near, bridged=bridged)
+        self._driver = Driver(
+            self.network, margin=self.config.margin, near=near, bridged=bridged, enforced=self.config.enforced
+        )
         pace = np.stack([past.pace, no_past(self.network).pace])
         cost = torch.from_numpy(pace * self.network.length_m).to(self.device, torch.float32)
         self.register_buffer("cost", cost, persistent=False)
