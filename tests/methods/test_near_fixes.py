@@ -112,7 +112,7 @@ def test_a_fix_is_moved_to_a_likely_road_and_not_to_an_unlikely_one():
     first = 0
     away = ROUTER.distances(first, 1.0, np.arange(len(CITY)), 0.0)
     far, near = int(np.argmax(np.where(np.isfinite(away), away, 0))), int(np.argmin(away))
-    for likely, price, expected in ((-3.0, PRICE, near), (-30.0, PRICE, far), (-30.0, np.inf, near)):
+    for likely, price, expected in ((-3.0, PRICE, near), (-PRICE - 10, PRICE, far), (-PRICE - 10, np.inf, near)):
         around = Around(
             np.array([[first, -1], [far, near]]),
             np.array([[0.9, 0.0], [0.5, 0.1]]),

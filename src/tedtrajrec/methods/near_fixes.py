@@ -1,8 +1,8 @@
 """Positions of fixes chosen anew, so that as few gaps as possible between them have no way in the time.
 
 A fix may be anywhere on the stretches of road around it, whether a method thought of them or not. Of all positions the
-likeliest ones with the shortest ways between them are taken. A gap without a way has a price: with one of 20 nats, as
-in map matching, a fix is moved where that is about as likely, and not to another road beside the one it was seen on;
+likeliest ones with the shortest ways between them are taken. A gap without a way has a price. With one of 40 nats
+single fixes are moved to other roads, but a vehicle that was seen again and again is not put on the road beside that;
 with an infinite one, no other positions leave fewer gaps without a way. It is the search for a path that can be driven
 (:mod:`tedtrajrec.methods.drivable_paths`) with fixes in place of steps.
 """
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PRICE = 20.0  # nats that a gap without a way costs
+PRICE = 40.0  # nats that a gap without a way costs
 FAR = 1e4  # more than ways of a trip cost, and less than such a gap where that must not be
 STAY = 5.0  # nats that a fix is worth where it is
 DETOUR_M = 100.0  # so much more of a way costs a nat
