@@ -3,8 +3,8 @@
     python benchmarks/least_breaks.py porto/ results/few-trips/trips/*-1of8-*.npz --keep 1/8
     python benchmarks/least_breaks.py porto/ --model RUN --set enforced=true
 
-A trip is drivable where positions within 100 m of all its fixes exist with a way between each two of them at 144 km/h
-in the time there is. Of all test trips of a draw it is said how many are not, whatever one answers, and for each file
+A trip is drivable where positions within 99 m of all its fixes exist with a way between each two of them at 144 km/h in
+the time there is (100 m, less what plane and sphere differ by). Of all test trips of a draw it is said how many are not, whatever one answers, and for each file
 of recovered trips how many of them have a break, and how many of these could be driven.
 """
 
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from tedtrajrec.data.dataset import Dataset
-from tedtrajrec.evaluation.drivable import FAR_M, check_drives
+from tedtrajrec.evaluation.drivable import check_drives
 from tedtrajrec.evaluation.run import Draw, batches_of, draw_steps, evaluate_draw
 from tedtrajrec.experiments.trips import load_trips
+from tedtrajrec.methods.driving import FAR_M
 from tedtrajrec.methods.near_fixes import Fixes, Known, choose_fixes, roads_around
 from tedtrajrec.methods.past.drives import TOP_SPEED_MPS
 from tedtrajrec.methods.registry import load_method
