@@ -4,8 +4,9 @@
     python benchmarks/least_breaks.py porto/ --model RUN --set enforced=true
 
 A trip is drivable where positions within 99 m of all its fixes exist with a way between each two of them at 144 km/h in
-the time there is (100 m, less what plane and sphere differ by). Of all test trips of a draw it is said how many are not, whatever one answers, and for each file
-of recovered trips how many of them have a break, and how many of these could be driven.
+the time there is (100 m, less what plane and sphere differ by). Of the trips of a draw it is said how many are not,
+whatever one answers, and for each file of recovered trips how many of them have a break, and how many of these could be
+driven.
 """
 
 from __future__ import annotations
