@@ -67,8 +67,8 @@ def bridge(
 
     bad = _has_break(broken, left, right)
     trips = np.unique(fixes.trip[:-1][np.diff(fixes.trip) == 0][bad])
-    if len(trips):
-        few = np.flatnonzero(np.isin(fixes.trip, trips))
+    for trip in trips:  # one by one: all roads around all fixes of many would be a lot of memory
+        few = np.flatnonzero(fixes.trip == trip)
         _move_fixes(router, Fixes(fixes.row[few], fixes.trip[few]), around(few), reach_m, price, steps)
     changed: Bools = (segment != before[0]) | (ratio != before[1])
     return changed
