@@ -193,11 +193,11 @@ class Driver:
 
     def _bridge(self, batch: Batch, offsets: Ints, fix: Ints, known: Known, steps: Steps) -> Bools:
         """Drive around breaks where the map has a way, and return which steps were changed."""
+        place = batch.fixes(self.network)
 
         def around(few: Ints) -> Around:
             if self._finder is None:
                 self._finder = CandidateFinder(self.network)
-            place = batch.fixes(self.network)
             chosen = Known(known.segment[few], known.ratio[few], known.log_prob[few], known.far[few])
             return roads_around(self._finder, place.lon[few], place.lat[few], FAR_M, chosen)
 

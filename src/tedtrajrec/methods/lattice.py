@@ -86,6 +86,13 @@ class Lattice(NamedTuple):
     facts: Reals  # [B, n, FACTS] see Fact
     votes: Reals  # [B, n, C] share of past drives that were on the candidate at the step; 0 at observed steps
 
+    def holding(self, segment: Ints) -> NDArray[np.bool_]:
+        """Return whether a segment given for each step is in its list [B, n]."""
+        trip = np.arange(len(self.slot))[:, None]
+        found = (self.segment[trip, self.slot] == segment[..., None]) & self.exists[trip, self.slot]
+        held: NDArray[np.bool_] = found.any(axis=-1)
+        return held
+
 
 class LatticeBuilder:
     """Makes lattices; may be used from several threads.

@@ -143,8 +143,9 @@ def choose_fixes(
     score[~exists] = -np.inf
     score[~exists.any(axis=1), 0] = 0.0  # a fix without any road: its moves are broken whatever is chosen
     length = np.where(exists, router.network.length_m[around.segment], 0.0)
-    reach = reach_m * np.diff(fixes.row, prepend=0) + TOLERANCE_M
-    gap = _gaps(router, around.segment, starts, reach, np.diff(fixes.row, prepend=0))
+    steps = np.diff(fixes.row, prepend=0)
+    reach = reach_m * steps + TOLERANCE_M
+    gap = _gaps(router, around.segment, starts, reach, steps)
     scale = BREAK / price if np.isfinite(price) else 1.0
     lattice = Lattice(
         score=scale * score,

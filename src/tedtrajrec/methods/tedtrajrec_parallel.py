@@ -165,15 +165,12 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def listed(self, batch: Batch, most: int) -> Tensor:
         """Return whether the true segment of each step is among its candidates, in lists of so many [B, n]."""
-        lattice = self._builder.with_most(most).build(batch)
-        slot = torch.from_numpy(lattice.slot)
-        is_truth = rows(torch.from_numpy(lattice.segment), slot) == batch.segment.cpu()[..., None]
-        return (is_truth & rows(torch.from_numpy(lattice.exists), slot)).any(-1)
+        return torch.from_numpy(self._builder.with_most(most).build(batch).holding(batch.segment.cpu().numpy()))
 
     def use_lists(self, most: int) -> None:
         """Have so many candidates of a step at most, which no weights depend on."""
         self.config = dataclasses.replace(self.config, most=most)
-        self.use(self._past, self._step_s)
+        self._builder, self._new_city = self._builder.with_most(most), None
 
     def inputs(self, batch: Batch, forced: Tensor | None = None) -> ParallelInputs:
         """Return a batch as this method sees it; ``forced`` marks training, where trips are left out of the past."""
