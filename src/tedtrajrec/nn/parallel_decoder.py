@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tedtrajrec.nn import scorer_cpu
 from tedtrajrec.nn.existing import Existing
 from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.sequences import rows
@@ -136,11 +137,12 @@ class CandidateScorer(nn.Module):
 
     def __init__(self, d: int, hidden: int, static: int, moving: int, *, dropout: float = 0.0) -> None:
         super().__init__()
+        self.drop = nn.Dropout(dropout)
         self.from_static = nn.Linear(static, hidden)
         self.from_moving = nn.Linear(moving, hidden, bias=False)
         self.from_state = nn.Linear(d, hidden, bias=False)
         self.from_road = nn.Linear(d, hidden, bias=False)
-        self.mix = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Dropout(dropout))
+        self.mix = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), self.drop)
         self.score = nn.Linear(hidden, 1)
         self.shift = nn.Linear(hidden, 1)
         self.key = nn.Linear(d, d)
@@ -167,9 +169,11 @@ class CandidateScorer(nn.Module):
         key = functional.embedding(there.packed, self.key(roads))  # [B, K, d]
         identity = (states @ key.mT).flatten()[there.product_of_pair] * self.scale
         lists, state = self.from_static(static) + self.from_road(roads), self.from_state(states).flatten(0, 1)
-        hidden = self.from_moving(moving) + lists[there.entry_of_pair] + state[there.step_of_pair]
-        weight, bias = map(torch.cat, zip(self.score.parameters(), self.shift.parameters(), strict=True))
-        score, shift = functional.linear(self.mix(hidden), weight, bias).unbind(-1)
+        outer = map(torch.cat, zip(self.score.parameters(), self.shift.parameters(), strict=True))
+        weights = scorer_cpu.Weights(self.from_moving.weight, *self.mix[1].parameters(), *outer)
+        places = scorer_cpu.Places(there.entry_of_pair, there.step_of_pair, moving)
+        dropout = self.drop.p if self.training else 0.0
+        score, shift = scorer_cpu.answers(lists, state, places, weights, dropout).unbind(-1)
         return identity + score, torch.sigmoid(torch.logit(guess.clamp(0.02, 0.98)) + shift)
 
     def forward(
