@@ -156,7 +156,7 @@ def test_replayed_steps_are_those_of_python(kind):
         method = Mean()
         config = TrainConfig(optimizer=kind, weight_decay=0.1 * (kind == "adamw"), lr=0.01)
         trainer = Trainer(method, config, 10)
-        trainer._recorded, trainer._cuda = (Played(trainer._backward), True) if played else (None, False)
+        trainer._recorded = Played(trainer._backward) if played else None
         losses = [trainer(inputs, Progress(0, step)).total for step, inputs in enumerate(batches())]
         trainer.catch_up()
         found.append(torch.cat([torch.stack(losses), method.table.detach().flatten()]))

@@ -40,7 +40,8 @@ class Trainer(Generic[I]):
     """One optimizer step after another; adds up losses on the device without waiting for it.
 
     Of a table of segments, a batch that holds a part of the network moves the rows that it reads, and only those have a
-    gradient (:mod:`tedtrajrec.training.rows`). The weights of a method are those of all steps after :meth:`catch_up`.
+    gradient (:mod:`tedtrajrec.training.rows`); on CUDA devices it moves all. The weights of a method are those of all
+    steps after :meth:`catch_up`.
 
     Parameters
     ----------
@@ -62,7 +63,6 @@ class Trainer(Generic[I]):
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
         self._gradients: dict[nn.Parameter, Tensor] = {}  # recorded graphs write there, so they must stay in place
-        self._read: Tensor | None = None  # gradient of rows; graphs that write to an older, smaller one keep that
         self._segments = next((module for module in method.modules() if isinstance(module, SegmentTable)), None)
         self._rows: TableRows | None = None
         if self._segments is not None and can_coast(self.optimizer, config.lr):
@@ -112,8 +112,11 @@ class Trainer(Generic[I]):
         return losses
 
     def _part(self, inputs: I) -> Part | None:
-        """Return the part of the network that a batch holds, where its rows can be moved alone."""
-        return None if self._rows is None else getattr(inputs, "part", None)
+        """Return the part of the network that a batch holds, where its rows can be moved alone.
+
+        On CUDA devices all rows are moved. That is what was measured there, and moving some never ran on one.
+        """
+        return None if self._rows is None or self._cuda else getattr(inputs, "part", None)
 
     def _backward(self, inputs: I) -> Backward:
         part, weights = self._part(inputs), self._parameters
@@ -129,16 +132,8 @@ class Trainer(Generic[I]):
         gradients = torch.autograd.grad(losses.total, of, materialize_grads=True)
         for parameter, gradient in zip(weights, gradients, strict=False):
             parameter.grad = self._gradient(parameter).copy_(gradient)
-        rows = losses.total.new_zeros(0) if read is None else self._kept(gradients[-1])
+        rows = losses.total.new_zeros(0) if read is None else gradients[-1]
         return Backward(*Losses(*(value.detach() for value in losses)), rows)
-
-    def _kept(self, gradient: Tensor) -> Tensor:
-        """Return the gradient of rows in memory that all graphs share: what a graph gives, it would hold for good."""
-        if not self._cuda:
-            return gradient
-        if self._read is None or len(self._read) < len(gradient):
-            self._read = gradient.new_empty(gradient.shape)
-        return self._read[: len(gradient)].copy_(gradient)
 
     def _gradient(self, parameter: nn.Parameter) -> Tensor:
         """Return where the gradient of a parameter lies."""
