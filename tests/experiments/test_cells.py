@@ -228,7 +228,8 @@ def test_a_search_is_chosen_only_where_the_plan_says_so(
     monkeypatch: pytest.MonkeyPatch,
     small_dataset: Dataset,  # noqa: F811
 ) -> None:
-    best = choose.Choice(18.0, 6.0, 6, (choose.Tried(18.0, 6.0, 0.5, 0.5),))
+    scores = choose.Scores(0.5, 0.5, 0.5, 0.5)
+    best = choose.Choice(18.0, 6.0, 6, (choose.Tried(18.0, 6.0, scores),), scores)
     monkeypatch.setattr(choose, "choose_search", lambda *_: best)
     file = tmp_path / "plan.toml"
     said = STARTS.partition('[[cells]]\ngroup = "there"')[0]

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,10 +20,11 @@ from tedtrajrec.evaluation.export import export_model
 from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods import calibration
 from tedtrajrec.methods.base import Recovered, read_description
+from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.searches import SEARCHES, Search
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.training import choose, train
-from tedtrajrec.training.choose import CHOICE, choose_search, read_choice, route_scores
+from tedtrajrec.training.choose import CHOICE, Scores, choose_search, read_choice, route_scores
 from tedtrajrec.training.loop import validation_batches
 from tedtrajrec.training.train import train_method
 from tests.training.conftest import SHORT, files_of
@@ -64,29 +65,77 @@ def test_the_default_is_the_first_of_the_list() -> None:
     assert Search(ParallelConfig().error_m, ParallelConfig().margin) == PLAIN
 
 
-def test_the_best_f1_is_chosen(small_dataset: Dataset) -> None:
+class Past:
+    """Stands for ``lookup``; remembers given segments."""
+
+    def __init__(self, answer: Callable[[Batch], torch.Tensor]) -> None:
+        self.answer = answer
+
+    def recover(self, batch: Batch) -> Recovered:
+        return as_found(self.answer(batch))
+
+
+def every_third_wrong(batch: Batch) -> torch.Tensor:
+    return torch.where(torch.arange(batch.segment.shape[1]) % 3 == 0, 0, batch.segment)
+
+
+def chosen(
+    answers: Callable[[Batch], list[torch.Tensor]],
+    batches: list[Batch],
+    past: Callable[[Batch], torch.Tensor] = every_third_wrong,
+) -> choose.Choice | None:
+    return choose_search(Made(answers), batches, cast("Lookup", Past(past)))
+
+
+def test_the_search_furthest_ahead_of_lookup_is_chosen(small_dataset: Dataset) -> None:
     def answers(batch: Batch) -> list[torch.Tensor]:
         wrong = torch.arange(batch.segment.shape[1]) % 6
-        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, 2, 3)]
+        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, 2, 3, 3)]
 
-    choice = choose_search(Made(answers), batches_of(small_dataset))
+    choice = chosen(answers, batches_of(small_dataset))
     assert choice is not None
     assert (choice.error_m, choice.margin) == GOOD
     assert choice.trips == 6
     assert [(one.error_m, one.margin) for one in choice.tried] == list(SEARCHES)
-    assert choice.tried[2].f1 > choice.tried[1].f1 > choice.tried[0].f1
-    assert str(choice).startswith("search chosen on 6 validation trips: error_m 25 and margin 6 (F1 of 150 and 3 0.")
+    assert choice.tried[2].scores.f1 > choice.tried[1].scores.f1 > choice.tried[0].scores.f1
+    lead = min(
+        getattr(choice.tried[2].scores, name) / getattr(choice.lookup, name)
+        for name in ("accuracy", "recall", "precision")
+    )
+    said = (
+        "search chosen on 6 validation trips: error_m 25 and margin 6 (least lead over lookup in accuracy, recall and "
+    )
+    assert str(choice).startswith(said)
+    assert f"25 and 6 {lead - 1:+.1%}" in str(choice)
 
 
-def test_among_equal_ones_accuracy_decides_and_then_the_order(small_dataset: Dataset) -> None:
+@pytest.mark.parametrize(
+    ("past", "best"),
+    [
+        (Scores(0.5, 0.7, 0.6, 0.65), 1),  # of the first, recall is behind; of the last, accuracy
+        (Scores(0.5, 0.5, 0.5, 0.5), 0),  # all are far ahead, the first by most
+        (Scores(0.3, 0.8, 0.5, 0.6), 2),  # recall is what counts
+        (Scores(0.5, 0.0, 0.6, 0.0), 0),  # with nothing found there is nothing to be behind of
+    ],
+)
+def test_no_figure_is_bought_with_one_that_falls_behind(past: Scores, best: int) -> None:
+    tried = [Scores(0.62, 0.66, 0.72, 0.69), Scores(0.55, 0.72, 0.66, 0.69), Scores(0.45, 0.76, 0.6, 0.67)]
+    leads = [one.ahead(past) for one in tried]
+    assert np.argmax(leads) == best
+
+
+def test_among_equal_ones_f1_decides_and_then_the_order(small_dataset: Dataset) -> None:
     batch = batches_of(small_dataset)[0]
     batch = dataclasses.replace(
-        batch, segment=torch.tensor([[1, 1, 1, 2]]), step_mask=torch.ones(1, 4, dtype=torch.bool)
+        batch, segment=torch.tensor([[1, 2, 2, 2]]), step_mask=torch.ones(1, 4, dtype=torch.bool)
     )
-    early, late = torch.tensor([[1, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2]])
-    choice = choose_search(Made(lambda _: [early, late, torch.tensor([[1, 3, 3, 2]]), late, early]), [batch])
+    # All have half of the steps: accuracy .5 is least against a past that has all of them right.
+    early, late = torch.tensor([[1, 2, 3, 3]]), torch.tensor([[1, 2, 1, 3]])
+    choice = chosen(lambda _: [late, early, early, late, early, late], [batch], lambda found: found.segment)
     assert choice is not None
-    assert [one.f1 for one in choice.tried] == [1.0, 1.0, pytest.approx(0.8), 1.0, 1.0]
+    assert [one.scores.accuracy for one in choice.tried] == [0.5] * 6
+    assert [one.scores.ahead(choice.lookup) for one in choice.tried] == [-0.5] * 6
+    assert choice.tried[0].scores.f1 < choice.tried[1].scores.f1
     assert (choice.error_m, choice.margin) == SEARCHES[1]
 
 
@@ -103,18 +152,17 @@ def test_scores_are_those_of_the_evaluation(small_dataset: Dataset) -> None:
         offsets = np.append(0, np.cumsum(mask.sum(axis=1)))
         zero = np.zeros(int(offsets[-1]))
         expected = evaluate_trips(small_dataset.network, offsets, truth[mask], zero, answer[mask], zero)
-        f1, accuracy = route_scores(with_truth(batch, torch.from_numpy(truth)), as_found(torch.from_numpy(answer)))
+        scores = route_scores(with_truth(batch, torch.from_numpy(truth)), as_found(torch.from_numpy(answer)))
         some = expected.n_steps > 0
-        assert len(f1) == len(batch) - 1
-        np.testing.assert_allclose(f1, expected.f1[some])
-        np.testing.assert_allclose(accuracy, expected.accuracy[some])
+        assert len(scores) == len(batch) - 1
+        for column, name in zip(scores.T, ("accuracy", "recall", "precision", "f1"), strict=True):
+            np.testing.assert_allclose(column, getattr(expected, name)[some])
 
 
 def test_without_a_step_of_known_truth_there_is_no_choice(small_dataset: Dataset) -> None:
-    method = Made(lambda batch: [batch.segment] * len(SEARCHES))
-    assert choose_search(method, []) is None
     unknown = [with_truth(batch, torch.full_like(batch.segment, -1)) for batch in batches_of(small_dataset)]
-    assert choose_search(method, unknown) is None
+    for batches in ([], unknown):
+        assert chosen(lambda batch: [batch.segment] * len(SEARCHES), batches) is None
 
 
 # ---------------------------------------------------------------------- the end of training
@@ -148,7 +196,7 @@ def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: 
     choice = read_choice(run)
     assert choice is not None
     assert choice.settings == GOOD._asdict()
-    assert [one.f1 == 1 for one in choice.tried] == [search == GOOD for search in SEARCHES]
+    assert [one.scores.f1 == 1 for one in choice.tried] == [search == GOOD for search in SEARCHES]
     assert json.loads((run / CHOICE).read_text("utf-8"))["tried"][0]["error_m"] == PLAIN.error_m
     method = TedTrajRecParallel.load(run, small_dataset.network)
     assert method.calibration is not None
@@ -160,9 +208,9 @@ def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: 
 
     card = export_model(run, tmp_path / "model")
     assert card["model"]["error_m"] == GOOD.error_m
-    assert card["search"]["tried"][2]["f1"] == 1
+    assert card["search"]["tried"][2]["scores"]["f1"] == 1
     text = (tmp_path / "model" / "README.md").read_text("utf-8")
-    assert "| 25.0 | 6.0 | 1.0000 | 1.0000 |" in text
+    assert "| 25.0 | 6.0 | 1.0000 | 1.0000 | 1.0000 | 1.0000 |" in text
     (run / CHOICE).unlink()
     with pytest.raises(InputError, match="not the settings of train"):
         export_model(run, tmp_path / "other")
@@ -176,9 +224,9 @@ def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypa
         passes.append(len(inputs.step_mask))
         return scores(self, inputs, roads)
 
-    def counted(method: Any, batches: Any) -> Any:
+    def counted(*given: Any) -> Any:
         passes.clear()
-        choice = choosing(method, batches)
+        choice = choosing(*given)
         assert passes == [6]
         return choice
 
@@ -187,7 +235,7 @@ def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypa
     found = trained(small_dataset, tmp_path)
     choice = read_choice(tmp_path)
     assert choice is not None
-    best = max(choice.tried, key=lambda one: (one.f1, one.accuracy))
+    best = max(choice.tried, key=lambda one: (one.scores.ahead(choice.lookup), one.scores.f1))
     assert found == (best.error_m, best.margin)
 
 
@@ -289,4 +337,4 @@ def test_the_command_says_what_was_chosen(
         main(words)
     assert stop.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("search chosen on 6 validation trips: error_m 25 and margin 6 (F1 of 150 and 3 0.")
+    assert lines[1].startswith("search chosen on 6 validation trips: error_m 25 and margin 6 (least lead")

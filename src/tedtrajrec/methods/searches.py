@@ -20,7 +20,7 @@ class Search(NamedTuple):
     margin: float
 
 
-SEARCHES = (Search(150.0, 3.0), Search(50.0, 4.0), Search(25.0, 6.0), Search(18.0, 6.0), Search(12.0, 6.0))
+SEARCHES = (Search(150.0, 3.0), Search(50.0, 4.0), *(Search(error_m, 6.0) for error_m in (25.0, 18.0, 12.0, 8.0)))
 """Those to choose from, from long segments to short ones; the first is the default."""
 
 

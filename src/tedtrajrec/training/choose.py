@@ -1,5 +1,9 @@
 """The settings of the search for drivable trips that suit the city best: after training, validation trips tell.
 
+A search that weighs likelihood more than metres stays on the likeliest roads: more steps are on the true segment, but
+the routes have holes, and the other way round. No one figure says how much of the one may be given for the other, so
+what past trips alone achieve does: the search is taken that is ahead of ``lookup`` by most where it is ahead by least.
+
 It happens before probabilities are calibrated, since these are of the trips that the search finds.
 """
 
@@ -17,10 +21,12 @@ from numpy.typing import NDArray
 
 from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.batch import Batch
+from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import read_json, replacing
-from tedtrajrec.methods.base import Recovered
+from tedtrajrec.methods.base import Method, Recovered
 from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.searches import SEARCHES, Searching
 from tedtrajrec.trips.sequences import collapse, common_subsequence
 
@@ -31,13 +37,27 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Scores:
+    """How good recovered trips are, as means over trips."""
+
+    accuracy: float
+    recall: float  # of the routes, as are those below
+    precision: float
+    f1: float
+
+    def ahead(self, other: Scores) -> float:
+        """Return the least lead over another in accuracy, recall and precision, as a share of what that has."""
+        pairs = ((self.accuracy, other.accuracy), (self.recall, other.recall), (self.precision, other.precision))
+        return min(mine / theirs - 1 if theirs else np.inf for mine, theirs in pairs)
+
+
+@dataclass(frozen=True)
 class Tried:
-    """How good the trips of one search are, as means over trips."""
+    """One search and its trips."""
 
     error_m: float
     margin: float
-    f1: float  # of the routes
-    accuracy: float
+    scores: Scores
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,7 @@ class Choice:
     margin: float
     trips: int
     tried: tuple[Tried, ...]
+    lookup: Scores
 
     @property
     def settings(self) -> dict[str, float]:
@@ -55,14 +76,16 @@ class Choice:
         return {"error_m": self.error_m, "margin": self.margin}
 
     def __str__(self) -> str:
-        pairs = ", ".join(f"{one.error_m:g} and {one.margin:g} {one.f1:.4f}" for one in self.tried)
+        pairs = ", ".join(
+            f"{one.error_m:g} and {one.margin:g} {one.scores.ahead(self.lookup):+.1%}" for one in self.tried
+        )
         return (
             f"search chosen on {self.trips:,} validation trips: error_m {self.error_m:g} and margin {self.margin:g} "
-            f"(F1 of {pairs})"
+            f"(least lead over lookup in accuracy, recall and precision of {pairs})"
         )
 
 
-def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterable[Batch]) -> None:
+def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterable[Batch], dataset: Dataset) -> None:
     """Choose the search of the weights that a run has saved and save it with them, if that is not done.
 
     Probabilities that were calibrated for another search are forgotten.
@@ -75,12 +98,16 @@ def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterab
         The run directory.
     batches
         Validation trips, which are looked at only if they are needed.
+    dataset
+        Whose training trips ``lookup`` learns from, likewise.
     """
     file = Path(run) / CHOICE
     if not (isinstance(method, Searching) and method.drivable) or file.exists():
         return
     best = type(method).load(run, method.network).to(method.device)
-    choice = choose_search(best, batches)
+    lookup = Lookup(method.network)
+    lookup.precompute(dataset)
+    choice = choose_search(best, batches, lookup)
     if choice is None:
         return
     settings = dataclasses.replace(best.config, **choice.settings)
@@ -100,28 +127,39 @@ def read_choice(run: str | Path) -> Choice | None:
     try:
         return from_dict(Choice, read_json(file, "the search of a run"))
     except ConfigError as error:
-        raise InputError(f"this is not the choice of a search ({error})", file=file) from error
+        raise InputError(
+            f"this is not the choice of a search ({error}); remove it and give the command of the run again, which "
+            "chooses anew",
+            file=file,
+        ) from error
 
 
-def choose_search(method: Searching, batches: Iterable[Batch]) -> Choice | None:
-    """Return the search with the best F1 of routes, among equal ones that of the best accuracy, then the first.
+def choose_search(method: Searching, batches: Iterable[Batch], lookup: Method[Any]) -> Choice | None:
+    """Return the search that is furthest ahead of ``lookup``; among equal ones that of the best F1, then the first.
 
     Without a step of known truth there is none.
     """
-    found = [[route_scores(batch, answer) for answer in method.searched(batch, SEARCHES)] for batch in batches]
-    trips = sum(len(of_batch[0][0]) for of_batch in found)
+    found, past = [], []
+    for batch in batches:
+        found.append([route_scores(batch, answer) for answer in method.searched(batch, SEARCHES)])
+        past.append(route_scores(batch, lookup.recover(batch)))
+    trips = sum(map(len, past))
     if not trips:
         return None
-    tried = []
-    for of_search, search in zip(zip(*found, strict=True), SEARCHES, strict=True):
-        f1, accuracy = (float(np.concatenate(column).mean()) for column in zip(*of_search, strict=True))
-        tried.append(Tried(*search, f1, accuracy))
-    best = max(tried, key=lambda one: (one.f1, one.accuracy))
-    return Choice(best.error_m, best.margin, trips, tuple(tried))
+    reference = _means(past)
+    tried = tuple(
+        Tried(*search, _means(of_search)) for of_search, search in zip(zip(*found, strict=True), SEARCHES, strict=True)
+    )
+    best = max(tried, key=lambda one: (one.scores.ahead(reference), one.scores.f1))
+    return Choice(best.error_m, best.margin, trips, tried, reference)
 
 
-def route_scores(batch: Batch, found: Recovered) -> tuple[Floats, Floats]:
-    """Return F1 of routes and accuracy of each trip that has a step of known truth, as ``evaluate_trips`` does."""
+def _means(scores: Iterable[Floats]) -> Scores:
+    return Scores(*np.concatenate([*scores]).mean(axis=0).tolist())
+
+
+def route_scores(batch: Batch, found: Recovered) -> Floats:
+    """Return accuracy, recall, precision and F1 of each trip with a step of known truth, as ``evaluate_trips`` does."""
     mask = batch.step_mask.cpu().numpy()
     truth, answer = (part.cpu().numpy()[mask].astype(np.int32) for part in (batch.segment, found.segment))
     offsets = np.append(0, np.cumsum(mask.sum(axis=1))).astype(np.int64)
@@ -132,5 +170,7 @@ def route_scores(batch: Batch, found: Recovered) -> tuple[Floats, Floats]:
     steps = np.bincount(trip, minlength=len(mask))
     some = steps > 0
     right = np.bincount(trip, (truth == answer)[known], len(mask))[some] / steps[some]
-    lengths = np.diff(true_route[0]) + np.diff(route[0])
-    return 2 * common_subsequence(*true_route, *route)[some] / lengths[some], right
+    common = common_subsequence(*true_route, *route)[some]
+    true_length, length = np.diff(true_route[0])[some], np.diff(route[0])[some]
+    shares = common / true_length, common / np.maximum(length, 1), 2 * common / (true_length + length)
+    return np.stack([right, *shares], axis=1)

@@ -118,7 +118,7 @@ def train_method(
             write_profile(run, prepared, settings.keep, settings.rule)
         if first and fitted.finished:
             if choose and not given & set(Search._fields):
-                choose_run(method, run, _few_validation_batches(prepared, settings, MOST_TRIPS))
+                choose_run(method, run, _few_validation_batches(prepared, settings, MOST_TRIPS), prepared)
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
 
