@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,34 @@ def test_a_second_run_is_told_who_has_the_output_and_a_dead_one_holds_nothing(tm
     with only_run(output):
         assert (output.parent / ".recovered.parquet.lock").read_text() == str(os.getpid())
     assert list(output.parent.iterdir()) == []
+
+
+def test_right_after_a_kill_the_output_is_free(tmp_path: Path) -> None:
+    """A killed process keeps its lock until its memory is taken apart, some 15 ms, though nobody waits for it."""
+    output = tmp_path / "recovered.parquet"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(output)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "mine\n"
+        holder.kill()
+        with only_run(output):  # before anyone has asked whether it has ended
+            pass
+
+
+def test_an_output_that_becomes_free_in_time_is_waited_for(tmp_path: Path) -> None:
+    held, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with only_run(tmp_path / "a.csv"):
+            held.set()
+            time.sleep(0.3)
+            ended.set()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    with only_run(tmp_path / "a.csv"):
+        assert ended.is_set()
+    other.join()
 
 
 def test_an_error_within_gives_the_output_free(tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tedtrajrec.errors import OutputError
 from tedtrajrec.files import is_file_of, replacing, try_lock
+
+PATIENCE_S = 2.0  # for the lock of a killed process, which lasts until the system has taken its memory apart
 
 _ALWAYS_OURS = r"(recipe|all_read)\.json|\.[0-9a-f]{8}-.*"
 
@@ -82,7 +85,8 @@ def remove_work(folder: Path, *, ours: str) -> None:
 def only_run(*outputs: str | Path | None) -> Iterator[None]:
     """Keep other runs away from outputs while the block lasts, by a lock on a file beside each; None is skipped.
 
-    The system takes the lock back when a process ends, however it ends, so no lock is ever left behind.
+    The system takes the lock back when a process ends, however it ends, so no lock is ever left behind. Whoever starts
+    right after a kill waits a moment for that.
 
     Raises
     ------
@@ -119,16 +123,19 @@ def _only_run_on(output: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the open and locked file, or None where another process has it."""
+    """Return the open and locked file, or None where another process has it and keeps it."""
+    until = time.monotonic() + PATIENCE_S
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not try_lock(descriptor):
-            os.close(descriptor)
-            return None
+        locked = try_lock(descriptor)
         # Whoever had it before removed it when done, perhaps between our two calls; then the name is another file's.
-        if is_file_of(descriptor, path):
+        if locked and is_file_of(descriptor, path):
             return descriptor
         os.close(descriptor)
+        if not locked:
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.01)
 
 
 def _by(path: Path) -> str:

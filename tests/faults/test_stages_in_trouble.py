@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tedtrajrec import work
 from tedtrajrec.cli import main
 from tedtrajrec.work import only_run
 from tests.faults.conftest import STAGES, files_below, told, words_of
@@ -22,7 +23,10 @@ MUCH = 40_000  # more than a page, less than what most stages write
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_two_commands_on_one_output_exclude_each_other(stage: str, inputs: Path, tmp_path: Path, capsys) -> None:
+def test_two_commands_on_one_output_exclude_each_other(
+    stage: str, inputs: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "PATIENCE_S", 0.0)
     output = tmp_path / STAGES[stage][1]
     with only_run(output):
         said = told(words_of(stage, inputs, tmp_path), capsys)
