@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 import torch
 
-from tedtrajrec.methods.chain_options import BY_STEPS, Scored, ends_of, expected_error, options_of, weighed
+from tedtrajrec.methods.base import Choices
+from tedtrajrec.methods.chain_options import BY_STEPS, Scored, ends_of, expected_error, options_of, votes_for, weighed
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn.chain import Chain, marginals
@@ -63,3 +65,69 @@ def test_what_is_not_far_off_is_preferred_to_what_is_a_little_likelier():
     first = {error_m: weighed(options, error_m)[0, 0].argmax().item() for error_m in (10.0, 1e9)}
     assert first[1e9] == 0
     assert first[10.0] != 0
+
+
+def scored_and_votes(b: int = 3, n: int = 7, c: int = 9, k: int = 4) -> tuple[Scored, Choices]:
+    """Return candidates of which some do not exist, and votes of which some are for none of them or are none."""
+    rng = np.random.default_rng(4)
+    segment = torch.from_numpy(np.array([rng.permutation(14)[:c] for _ in range(b * n)]).reshape(b, n, c))
+    exists = torch.from_numpy(rng.random((b, n, c)) < 0.7)
+    voted = np.array([rng.permutation(14)[:k] for _ in range(b * n)]).reshape(b, n, k)
+    share = rng.dirichlet(np.ones(k), size=(b, n))
+    none = rng.random((b, n, k)) < 0.3
+    voted[none], share[none] = -1, np.nan
+    share[0] = np.nan  # no votes at all, only a guess, or not even this
+    voted[0, :, 0] = [segment[0, 0, 0], -1, *segment[0, 2:, 1]]
+    chain = Chain(
+        torch.zeros(b, n, c), torch.zeros(b, 1, c, c), torch.zeros(b, n - 1, dtype=torch.int64), exists.any(-1)
+    )
+    scored = Scored(chain, torch.zeros(b, n, c), segment, exists)
+    return scored, Choices(torch.from_numpy(voted), torch.zeros(b, n, k), torch.from_numpy(share).log())
+
+
+def test_votes_are_given_to_the_candidates_they_are_for():
+    scored, votes = scored_and_votes()
+    found = votes_for(scored, votes)
+    expected = torch.zeros(scored.segment.shape)
+    for i, step in np.ndindex(*scored.segment.shape[:2]):
+        shares = {
+            int(segment): float(log_prob.exp())
+            for segment, log_prob in zip(votes.segment[i, step], votes.log_prob[i, step], strict=True)
+            if segment >= 0 and not log_prob.isnan()
+        }
+        if not shares and votes.segment[i, step, 0] >= 0:
+            shares = {int(votes.segment[i, step, 0]): 1.0}
+        for j, segment in enumerate(scored.segment[i, step].tolist()):
+            if scored.exists[i, step, j]:
+                expected[i, step, j] = shares.get(segment, 0.0)
+    torch.testing.assert_close(found, expected)
+    assert (found[0] == 1).any()
+    assert (found[0, 1] == 0).all()
+    assert ((found[1:] > 0) & (found[1:] < 1)).any()
+
+
+def test_votes_have_their_share_in_the_probabilities_and_the_error():
+    network, chain, segment, ratio = made()
+    exists = torch.ones_like(segment, dtype=torch.bool)
+    scored, ends = Scored(chain, ratio, segment, exists), ends_of(network)
+    votes = torch.from_numpy(np.random.default_rng(2).dirichlet(np.ones(6), size=(2, 4))).float()
+    votes[1, 2] = 0  # all are for segments that are no candidates
+    found = options_of(scored, ends, votes, 0.3)
+    share = 0.7 * marginals(chain) + 0.3 * votes
+    share[1, 2] /= 0.7
+    place = share.argsort(dim=-1, descending=True)
+    torch.testing.assert_close(found.segment, segment.gather(-1, place))
+    torch.testing.assert_close(found.log_prob.exp(), share.gather(-1, place))
+    score = (1 - BY_STEPS) * chain.unary.gather(-1, place) + BY_STEPS * found.log_prob
+    torch.testing.assert_close(found.score, score)
+    where = torch.lerp(*ends[segment].unbind(-2), ratio.float()[..., None])
+    torch.testing.assert_close(found.error, expected_error(where, share).gather(-1, place))
+
+
+@pytest.mark.parametrize("votes", [None, torch.full((2, 4, 6), 1 / 6)])
+def test_without_a_share_votes_do_not_count(votes: torch.Tensor | None):
+    network, chain, segment, ratio = made()
+    scored = Scored(chain, ratio, segment, torch.ones_like(segment, dtype=torch.bool))
+    plain = options_of(scored, ends_of(network))
+    for one, other in zip(plain, options_of(scored, ends_of(network), votes, 0.0), strict=True):
+        torch.testing.assert_close(one, other)

@@ -16,10 +16,12 @@ from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.methods import parallel_inputs, tedtrajrec_parallel
+from tedtrajrec.methods.base import Recovered
 from tedtrajrec.methods.calibration import Calibration
+from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.registry import load_method
-from tedtrajrec.methods.searches import SEARCHES
+from tedtrajrec.methods.searches import SEARCHES, Search
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
@@ -212,6 +214,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+def assert_same(batch: Batch, one: Recovered, other: Recovered) -> None:
+    for part, same in zip(one, other, strict=True):
+        assert torch.equal(part[batch.step_mask], same[batch.step_mask])
+
+
 def test_several_searches_score_once_and_find_what_each_finds(
     method: TedTrajRecParallel, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,10 +232,55 @@ def test_several_searches_score_once_and_find_what_each_finds(
     found = method.searched(batch, SEARCHES)
     assert passes == [len(batch)]
     for one, other in zip(found, expected, strict=True):
-        for part, same in zip(one, other, strict=True):
-            assert torch.equal(part[batch.step_mask], same[batch.step_mask])
+        assert_same(batch, one, other)  # no past trips were asked to vote
     assert len({tuple(one.segment[batch.step_mask].tolist()) for one in found}) > 1
-    assert (method.config.error_m, method.config.margin) == SEARCHES[0]
+    assert Search(method.config.error_m, method.config.margin, method.config.voted) == SEARCHES[0]
+
+
+@pytest.fixture
+def voting(method: TedTrajRecParallel, dataset: Dataset, tmp_path: Path) -> TedTrajRecParallel:
+    """The same, with votes of past trips."""
+    method.save(tmp_path / "plain")
+    out = TedTrajRecParallel.load(tmp_path / "plain", dataset.network)
+    out.config = dataclasses.replace(out.config, voted=0.3, margin=6.0)
+    lookup = Lookup(dataset.network)
+    lookup.precompute(dataset)
+    out.ask(lookup)
+    return out
+
+
+def test_votes_are_saved_and_count_wherever_a_trip_is_searched(
+    method: TedTrajRecParallel, voting: TedTrajRecParallel, dataset: Dataset, tmp_path: Path
+) -> None:
+    batch = batch_of(dataset, "test")
+    found = voting.recover(batch)
+    search = Search(voting.config.error_m, voting.config.margin, voting.config.voted)
+    plain, voted = voting.searched(batch, [search._replace(voted=0.0), search])
+    assert not torch.equal(found.log_prob, plain.log_prob)
+    assert_same(batch, plain, method.searched(batch, [search])[0])  # nobody there to ask
+    voting.save(tmp_path / "voting")
+    loaded = TedTrajRecParallel.load(tmp_path / "voting", dataset.network)
+    for same in (voted, voting.recover_with_alternatives(batch, 2)[0], loaded.recover(batch)):
+        assert_same(batch, found, same)
+    with_votes, without = (load_file(tmp_path / run / "model.safetensors").keys() for run in ("voting", "plain"))
+    assert with_votes > without
+    assert all(name.startswith("past.lookup.") for name in with_votes - without)
+
+
+def test_who_votes_belongs_to_the_trips_and_the_city(voting: TedTrajRecParallel, dataset: Dataset) -> None:
+    batch = batch_of(dataset, "test")
+    again = TedTrajRecParallel(dataset.network, voting.config)
+    again.restore(voting.state())
+    again.precompute(dataset)
+    assert_same(batch, voting.recover(batch), again.recover(batch))
+    again.config = dataclasses.replace(again.config, voted=0.0)
+    again.precompute(dataset)
+    assert not any("lookup" in name for name in again.state())
+    city = synthetic_city(seed=3)
+    there = TedTrajRecParallel(city, voting.config)
+    there.ask(Lookup(city))
+    there.adopt(voting.state(), "another")
+    assert not any("lookup" in name for name in there.state())
 
 
 @pytest.mark.parametrize("decode", ["drivable", "viterbi", "greedy"])
@@ -302,8 +354,7 @@ def test_saved_with_its_calibration(method: TedTrajRecParallel, dataset: Dataset
     found = method.recover(batch)
     method.calibration = None
     loaded = TedTrajRecParallel.load(tmp_path, dataset.network)
-    for one, other in zip(found, loaded.recover(batch), strict=True):
-        assert torch.equal(one[batch.step_mask], other[batch.step_mask])
+    assert_same(batch, found, loaded.recover(batch))
     assert torch.equal(found.segment, plain.segment)
     said = plain.log_prob.exp()
     expected = torch.where(batch.observed, 0.2 + 0.7 * said, 0.1 + 0.4 * said)
@@ -323,7 +374,8 @@ def test_what_does_not_fit_is_told(method: TedTrajRecParallel, dataset: Dataset,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({"d": 10, "heads": 4}, "do not divide"), ({"most": 0}, "most must be"), ({"step_layers": -1}, "fewer than 0"),
-     ({"unknown": 1.0}, "below 1"), ({"margin": 0.0}, "margin must be")],
+     ({"unknown": 1.0}, "below 1"), ({"margin": 0.0}, "margin must be"),
+     ({"voted": -0.1}, "voted must be at least 0"), ({"voted": 1.0}, "voted must be at least 0 and below 1")],
 )  # fmt: skip
 def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

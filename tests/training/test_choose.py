@@ -90,13 +90,13 @@ def chosen(
 def test_the_search_furthest_ahead_of_lookup_is_chosen(small_dataset: Dataset) -> None:
     def answers(batch: Batch) -> list[torch.Tensor]:
         wrong = torch.arange(batch.segment.shape[1]) % 6
-        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, 2, 3, 3)]
+        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, 2, 3, 3, 3, 3, 3)]
 
     choice = chosen(answers, batches_of(small_dataset))
     assert choice is not None
-    assert (choice.error_m, choice.margin) == GOOD
+    assert Search(**choice.settings) == GOOD
     assert choice.trips == 6
-    assert [(one.error_m, one.margin) for one in choice.tried] == list(SEARCHES)
+    assert [(one.error_m, one.margin, one.voted) for one in choice.tried] == list(SEARCHES)
     assert choice.tried[2].scores.f1 > choice.tried[1].scores.f1 > choice.tried[0].scores.f1
     lead = min(
         getattr(choice.tried[2].scores, name) / getattr(choice.lookup, name)
@@ -106,7 +106,8 @@ def test_the_search_furthest_ahead_of_lookup_is_chosen(small_dataset: Dataset) -
         "search chosen on 6 validation trips: error_m 25 and margin 6 (least lead over lookup in accuracy, recall and "
     )
     assert str(choice).startswith(said)
-    assert f"25 and 6 {lead - 1:+.1%}" in str(choice)
+    assert f"error_m 25, margin 6 {lead - 1:+.1%}; " in str(choice)
+    assert "error_m 12, margin 6, votes 0.3 " in str(choice)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +132,13 @@ def test_among_equal_ones_f1_decides_and_then_the_order(small_dataset: Dataset) 
     )
     # All have half of the steps: accuracy .5 is least against a past that has all of them right.
     early, late = torch.tensor([[1, 2, 3, 3]]), torch.tensor([[1, 2, 1, 3]])
-    choice = chosen(lambda _: [late, early, early, late, early, late], [batch], lambda found: found.segment)
+    answers = [late, *[early, early, late] * 2, late, late]
+    choice = chosen(lambda _: answers, [batch], lambda found: found.segment)
     assert choice is not None
-    assert [one.scores.accuracy for one in choice.tried] == [0.5] * 6
-    assert [one.scores.ahead(choice.lookup) for one in choice.tried] == [-0.5] * 6
+    assert [one.scores.accuracy for one in choice.tried] == [0.5] * 9
+    assert [one.scores.ahead(choice.lookup) for one in choice.tried] == [-0.5] * 9
     assert choice.tried[0].scores.f1 < choice.tried[1].scores.f1
-    assert (choice.error_m, choice.margin) == SEARCHES[1]
+    assert Search(**choice.settings) == SEARCHES[1]
 
 
 def test_scores_are_those_of_the_evaluation(small_dataset: Dataset) -> None:
@@ -186,7 +188,7 @@ def trained(dataset: Dataset, run: Path, *more: str, **options: Any) -> Search:
     """Train, and return the search that the run is saved with."""
     train_method("tedtrajrec_parallel", dataset, run, overrides=[*TINY, *more], device="cpu", **options)
     config = read_description(run)["config"]
-    return Search(config["error_m"], config["margin"])
+    return Search(config["error_m"], config["margin"], config["voted"])
 
 
 def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: Path, good: list[int]) -> None:
@@ -210,7 +212,7 @@ def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: 
     assert card["model"]["error_m"] == GOOD.error_m
     assert card["search"]["tried"][2]["scores"]["f1"] == 1
     text = (tmp_path / "model" / "README.md").read_text("utf-8")
-    assert "| 25.0 | 6.0 | 1.0000 | 1.0000 | 1.0000 | 1.0000 |" in text
+    assert "| 25.0 | 6.0 | 0.0 | 1.0000 | 1.0000 | 1.0000 | 1.0000 |" in text
     (run / CHOICE).unlink()
     with pytest.raises(InputError, match="not the settings of train"):
         export_model(run, tmp_path / "other")
@@ -236,7 +238,7 @@ def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypa
     choice = read_choice(tmp_path)
     assert choice is not None
     best = max(choice.tried, key=lambda one: (one.scores.ahead(choice.lookup), one.scores.f1))
-    assert found == (best.error_m, best.margin)
+    assert found == (best.error_m, best.margin, best.voted)
 
 
 @pytest.mark.parametrize(

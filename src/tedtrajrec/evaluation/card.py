@@ -160,15 +160,16 @@ def _training(card: Card) -> dict[str, Any]:
 
 def _search(search: Card) -> str:
     """Return what the search for drivable trips was chosen from."""
-    lines = [_cells(["`error_m`", "`margin`", "accuracy", "recall", "precision", "F1"]), _cells(["---"] * 6)]
-    rows = [(one["error_m"], one["margin"], one["scores"]) for one in search["tried"]]
-    for error_m, margin, scores in [*rows, ("`lookup`", "", search["lookup"])]:
+    head = ["`error_m`", "`margin`", "`voted`", "accuracy", "recall", "precision", "F1"]
+    lines = [_cells(head), _cells(["---"] * len(head))]
+    rows = [(one["error_m"], one["margin"], one["voted"], one["scores"]) for one in search["tried"]]
+    for *settings, scores in [*rows, ("`lookup`", "", "", search["lookup"])]:
         figures = (f"{scores[name]:.4f}" for name in ("accuracy", "recall", "precision", "f1"))
-        lines.append(_cells([error_m, margin, *figures]))
+        lines.append(_cells([*settings, *figures]))
     return "\n".join(lines) + (
-        f"\n\nMeans over {search['trips']:,} validation trips; `error_m` {search['error_m']:g} and `margin` "
-        f"{search['margin']:g} were chosen: of the leads over `lookup` in accuracy, recall and precision, the least is "
-        "largest with them."
+        f"\n\nMeans over {search['trips']:,} validation trips; `error_m` {search['error_m']:g}, `margin` "
+        f"{search['margin']:g} and `voted` {search['voted']:g} were chosen: of the leads over `lookup` in accuracy, "
+        "recall and precision, the least is largest with them."
     )
 
 

@@ -7,6 +7,9 @@ it is not far off. So the score of a choice s of step i is
 
 with the root mean square error_i(s)^2 = sum over s' of p_i(s') |x_i(s) - x_i(s')|^2, the places x on straight segments.
 Without the last term, steps stay on long segments, which hold more probability each than the short ones behind them.
+
+The p_i are those of the chain; or, with a share of it, those of votes (:func:`votes_for`), which know of routes that a
+network has not learned from few trips, and of roads that the map lacks.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tedtrajrec.methods.base import Choices
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import Chain, marginals
 
@@ -46,7 +50,7 @@ class Options(NamedTuple):
     error: Tensor  # [B, n, K] metres
 
 
-def options_of(scored: Scored, ends: Tensor) -> Options:
+def options_of(scored: Scored, ends: Tensor, votes: Tensor | None = None, voted: float = 0.0) -> Options:
     """Return the most probable candidates of each step, and what the search for a trip is to make greatest.
 
     Parameters
@@ -55,10 +59,17 @@ def options_of(scored: Scored, ends: Tensor) -> Options:
         Of a batch.
     ends
         Of all segments (:func:`ends_of`).
+    votes
+        What others say of the candidates [B, n, C] (:func:`votes_for`).
+    voted
+        The share that this has in what counts as their probability.
     """
     chain, ratio = scored.chain, scored.ratio
     segment = scored.segment.masked_fill(~scored.exists, -1)
     share = marginals(chain)
+    if votes is not None:
+        share = torch.lerp(share, votes.to(share.dtype), voted)
+        share = share / share.sum(-1, keepdim=True).clamp_min(LEAST)  # some votes are for none of the candidates
     c = share.shape[-1]
     log_prob, place = share.topk(min(CHOICES, c), dim=-1)
     log_prob = log_prob.clamp(LEAST, 1).log()
@@ -75,6 +86,29 @@ def options_of(scored: Scored, ends: Tensor) -> Options:
         functional.pad((1 - BY_STEPS) * move, (0, 0, 0, 0, 1, 0)),
         error.gather(-1, place),
     )
+
+
+def votes_for(scored: Scored, votes: Choices) -> Tensor:
+    """Return the share of the votes of each step that each of its candidates has [B, n, C].
+
+    Parameters
+    ----------
+    scored
+        Of a batch, with its candidates.
+    votes
+        The segments with most votes at each step and the logarithms of their shares; without any of these, the first
+        segment is all that is known.
+    """
+    segment = scored.segment.masked_fill(~scored.exists, -1)
+    voted = votes.segment.to(segment)
+    chance = votes.log_prob.to(segment.device, torch.float32).exp().nan_to_num(0.0)
+    chance = chance.masked_fill(voted < 0, 0.0)
+    chance[..., 0] = torch.where((chance.sum(-1) == 0) & (voted[..., 0] >= 0), 1.0, chance[..., 0])
+    rising, order = segment.sort(dim=-1)
+    place = torch.searchsorted(rising, voted).clamp(max=segment.shape[-1] - 1)
+    chance = torch.where(rising.gather(-1, place) == voted, chance, 0.0)
+    out = torch.zeros(segment.shape, device=segment.device)
+    return out.scatter_add_(-1, order.gather(-1, place), chance)
 
 
 def weighed(options: Options, error_m: float) -> Tensor:

@@ -1,7 +1,9 @@
 """Settings of the search for a trip that can be driven, of which each city has its best.
 
 Where segments are long, an expected error hardly matters and few candidates are worth a look; where they are many and
-short, both do. So a few pairs are tried on validation trips when training ends (:mod:`tedtrajrec.training.choose`).
+short, both do. Where past trips are few, a network learns less from them than they say by themselves, so their votes
+may count beside its probabilities. A few settings are tried on validation trips when training ends
+(:mod:`tedtrajrec.training.choose`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.base import Recovered
+from tedtrajrec.methods.lookup import Lookup
 
 
 class Search(NamedTuple):
@@ -18,19 +21,28 @@ class Search(NamedTuple):
 
     error_m: float
     margin: float
+    voted: float = 0.0  # share of what the votes of ``lookup`` say of a step in what counts as its probability
 
 
-SEARCHES = (Search(150.0, 3.0), Search(50.0, 4.0), *(Search(error_m, 6.0) for error_m in (25.0, 18.0, 12.0, 8.0)))
-"""Those to choose from, from long segments to short ones; the first is the default."""
+VOTED = 0.3
+SEARCHES = (
+    *(Search(150.0, 3.0), Search(50.0, 4.0)),
+    *(Search(error_m, 6.0) for error_m in (25.0, 18.0, 12.0, 8.0)),
+    *(Search(error_m, 6.0, VOTED) for error_m in (25.0, 18.0, 12.0)),
+)
+"""Those to choose from, from long segments to short ones, then with votes; the first is the default."""
 
 
 @runtime_checkable
 class Searching(Protocol):
-    """A method whose settings ``error_m`` and ``margin`` are of a search for trips that can be driven."""
+    """A method with the settings of a search for trips that can be driven."""
 
     @property
     def drivable(self) -> bool:
         """Whether it searches for such trips."""
+
+    def ask(self, lookup: Lookup | None) -> None:
+        """Have past trips vote from now on, or no longer."""
 
     def searched(self, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:
         """Return the trips that each of several searches finds."""

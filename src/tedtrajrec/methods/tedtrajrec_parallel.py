@@ -23,10 +23,11 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
-from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, weighed
+from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, votes_for, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
 from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
+from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.parallel_inputs import (
     MOVING,
     ParallelInputs,
@@ -60,6 +61,8 @@ from tedtrajrec.nn.touched import Part, no_part
 from tedtrajrec.nn.transitions import Moves, TransitionScorer
 
 TABLE = "road_gnn.table"  # the only weights that depend on the network
+LOOKUP = "lookup."  # how names of what votes come from begin among those of the past
+VOTED_FOR = 40  # segments of a step with most votes; few steps have more
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
 """How a trip is read from the chain: the best one that can be driven (:mod:`~tedtrajrec.methods.chain_options`); the
@@ -90,7 +93,8 @@ class ParallelConfig(LearnedConfig):
     unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
     decode: Decoding = "drivable"
     margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
-    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for both
+    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for these
+    voted: float = 0.0  # and votes of lookup have this share in the probabilities of steps
     bridged: bool = True  # where the map is whole, breaks are driven around along other roads
     enforced: bool = False  # any map, and all that can be: trips take detours, and roads beside those of their fixes
 
@@ -102,8 +106,9 @@ class ParallelConfig(LearnedConfig):
         self.check_heads(self.heads)
         if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
             raise ValueError("there cannot be fewer than 0 layers")
-        if not 0 <= self.unknown < 1:
-            raise ValueError("unknown must be at least 0 and below 1")
+        for name in ("unknown", "voted"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1")
 
 
 class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
@@ -133,6 +138,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         self.ways = TransitionScorer(3)
         self.dropout = nn.Dropout(c.dropout)
         self._visits: Visits | None = None
+        self._lookup: Lookup | None = None  # whose votes count in the search
         self._new_city: LatticeBuilder | None = None  # sees it as if no trip had been there
         self._whole = is_whole(network)
         self.use(no_past(network), 15)
@@ -147,6 +153,14 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         rank = np.argsort(order_of_past(trips))
         passing = index_passing(self._visits, rank, self.network.n_segments, most=self.config.remembered)
         self.use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
+        self._lookup = None
+        if self.config.voted:
+            self._lookup = Lookup(self.network)
+            self._lookup.precompute(dataset)
+
+    def ask(self, lookup: Lookup | None) -> None:
+        """Have past trips vote from now on where the settings give them a share, or no longer."""
+        self._lookup = lookup
 
     def use(self, past: Past, step_s: int) -> None:
         """Take over what past trips taught, with steps of so many seconds."""
@@ -325,16 +339,29 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
-        return self._driven(batch, self._played("options", self.options, batch), self._search)
+        search = self._search
+        if search.voted and self._lookup is not None:
+            options = self._options_of(batch, self._scored_batch(batch), search.voted)
+        else:
+            options = self._played("options", self.options, batch)
+        return self._driven(batch, options, search)
 
     def searched(self, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:
         """Return the trips that each of several searches finds; they are scored only once."""
-        options = self._played("options", self.options, batch)
-        return [self._driven(batch, options, search)[0] for search in searches]
+        scored = self._scored_batch(batch)
+        options = {voted: self._options_of(batch, scored, voted) for voted in {search.voted for search in searches}}
+        return [self._driven(batch, options[search.voted], search)[0] for search in searches]
+
+    def _options_of(self, batch: Batch, scored: Scored, voted: float) -> Options:
+        """Return the options of a batch that has been scored; votes count where there is someone to ask."""
+        votes = None
+        if voted and self._lookup is not None:
+            votes = votes_for(scored, self._lookup.best(batch, VOTED_FOR))
+        return options_of(scored, self.ends, votes, voted)
 
     @property
     def _search(self) -> Search:
-        return Search(self.config.error_m, self.config.margin)
+        return Search(self.config.error_m, self.config.margin, self.config.voted)
 
     def _driven(self, batch: Batch, options: Options, search: Search) -> tuple[Recovered, Tensor]:
         score = weighed(options, search.error_m)
@@ -352,7 +379,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
         scored = self._scored_batch(batch)
         if self.drivable:
-            found = self._driven(batch, options_of(scored, self.ends), self._search)[0]
+            found = self._driven(batch, self._options_of(batch, scored, self.config.voted), self._search)[0]
         else:
             found = self._calibrated(batch, Recovered(*self._decoded(scored)))
         return found, draw_routes(self._driver, batch, scored, k, DRAWS)
@@ -365,6 +392,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def state(self) -> Arrays:
         """Return the weights and what past trips taught."""
         taught = {"step_s": np.array([self._step_s])} | past_state(self._past)
+        if self._lookup is not None:
+            taught |= {LOOKUP + name: array for name, array in self._lookup.state().items()}
         return super().state() | {PAST + name: array for name, array in taught.items()}
 
     def restore(self, state: Arrays) -> None:
@@ -372,6 +401,10 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         weights, taught = _parted(state)
         super().restore(weights)
         self.use(restored_past(taught), int(taught["step_s"][0]))
+        voters = {name.removeprefix(LOOKUP): array for name, array in taught.items() if name.startswith(LOOKUP)}
+        self._lookup = Lookup(self.network) if voters else None
+        if self._lookup is not None:
+            self._lookup.restore(voters)
 
     def adopt(self, state: Arrays, network: str) -> None:
         """Take over from another network all but the learned vectors of its segments and its past trips."""
@@ -379,6 +412,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         self.origin = Origin(network, len(weights[TABLE]))
         super().restore(weights | {TABLE: np.zeros(self.road_gnn.table.shape, np.float32)})
         self.use(no_past(self.network), int(taught["step_s"][0]))
+        self._lookup = None
 
     @property
     def note(self) -> str:

@@ -58,6 +58,11 @@ class Tried:
     error_m: float
     margin: float
     scores: Scores
+    voted: float = 0.0
+
+    def __str__(self) -> str:
+        votes = f", votes {self.voted:g}" if self.voted else ""
+        return f"error_m {self.error_m:g}, margin {self.margin:g}{votes}"
 
 
 @dataclass(frozen=True)
@@ -69,19 +74,19 @@ class Choice:
     trips: int
     tried: tuple[Tried, ...]
     lookup: Scores
+    voted: float = 0.0
 
     @property
     def settings(self) -> dict[str, float]:
         """Those of the method."""
-        return {"error_m": self.error_m, "margin": self.margin}
+        return {"error_m": self.error_m, "margin": self.margin, "voted": self.voted}
 
     def __str__(self) -> str:
-        pairs = ", ".join(
-            f"{one.error_m:g} and {one.margin:g} {one.scores.ahead(self.lookup):+.1%}" for one in self.tried
-        )
+        leads = "; ".join(f"{one} {one.scores.ahead(self.lookup):+.1%}" for one in self.tried)
+        votes = f", margin {self.margin:g} and votes {self.voted:g}" if self.voted else f" and margin {self.margin:g}"
         return (
-            f"search chosen on {self.trips:,} validation trips: error_m {self.error_m:g} and margin {self.margin:g} "
-            f"(least lead over lookup in accuracy, recall and precision of {pairs})"
+            f"search chosen on {self.trips:,} validation trips: error_m {self.error_m:g}{votes} "
+            f"(least lead over lookup in accuracy, recall and precision of {leads})"
         )
 
 
@@ -99,7 +104,7 @@ def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterab
     batches
         Validation trips, which are looked at only if they are needed.
     dataset
-        Whose training trips ``lookup`` learns from, likewise.
+        Whose training trips ``lookup`` learns from, likewise; where its votes are chosen to count, it is saved too.
     """
     file = Path(run) / CHOICE
     if not (isinstance(method, Searching) and method.drivable) or file.exists():
@@ -107,9 +112,11 @@ def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterab
     best = type(method).load(run, method.network).to(method.device)
     lookup = Lookup(method.network)
     lookup.precompute(dataset)
+    best.ask(lookup)
     choice = choose_search(best, batches, lookup)
     if choice is None:
         return
+    best.ask(lookup if choice.voted else None)
     settings = dataclasses.replace(best.config, **choice.settings)
     if settings != best.config:
         best.config, best.calibration = settings, None
@@ -148,10 +155,11 @@ def choose_search(method: Searching, batches: Iterable[Batch], lookup: Method[An
         return None
     reference = _means(past)
     tried = tuple(
-        Tried(*search, _means(of_search)) for of_search, search in zip(zip(*found, strict=True), SEARCHES, strict=True)
+        Tried(search.error_m, search.margin, _means(of_search), search.voted)
+        for of_search, search in zip(zip(*found, strict=True), SEARCHES, strict=True)
     )
     best = max(tried, key=lambda one: (one.scores.ahead(reference), one.scores.f1))
-    return Choice(best.error_m, best.margin, trips, tried, reference)
+    return Choice(best.error_m, best.margin, trips, tried, reference, best.voted)
 
 
 def _means(scores: Iterable[Floats]) -> Scores:
