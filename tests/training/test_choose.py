@@ -21,6 +21,7 @@ from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods import calibration
 from tedtrajrec.methods.base import Recovered, read_description
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.searches import SEARCHES, Search
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.training import choose, train
@@ -90,7 +91,7 @@ def chosen(
 def test_the_search_furthest_ahead_of_lookup_is_chosen(small_dataset: Dataset) -> None:
     def answers(batch: Batch) -> list[torch.Tensor]:
         wrong = torch.arange(batch.segment.shape[1]) % 6
-        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, 2, 3, 3, 3, 3, 3)]
+        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, *[2] * 3, *[3] * 4)]
 
     choice = chosen(answers, batches_of(small_dataset))
     assert choice is not None
@@ -132,11 +133,11 @@ def test_among_equal_ones_f1_decides_and_then_the_order(small_dataset: Dataset) 
     )
     # All have half of the steps: accuracy .5 is least against a past that has all of them right.
     early, late = torch.tensor([[1, 2, 3, 3]]), torch.tensor([[1, 2, 1, 3]])
-    answers = [late, *[early, early, late] * 2, late, late]
+    answers = [late, *[early, early, late] * 3]
     choice = chosen(lambda _: answers, [batch], lambda found: found.segment)
     assert choice is not None
-    assert [one.scores.accuracy for one in choice.tried] == [0.5] * 9
-    assert [one.scores.ahead(choice.lookup) for one in choice.tried] == [-0.5] * 9
+    assert [one.scores.accuracy for one in choice.tried] == [0.5] * len(SEARCHES)
+    assert [one.scores.ahead(choice.lookup) for one in choice.tried] == [-0.5] * len(SEARCHES)
     assert choice.tried[0].scores.f1 < choice.tried[1].scores.f1
     assert Search(**choice.settings) == SEARCHES[1]
 
@@ -173,12 +174,16 @@ def test_without_a_step_of_known_truth_there_is_no_choice(small_dataset: Dataset
 @pytest.fixture
 def good(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Have one search find the truth, and the others nothing but the first segment; return the sizes of batches."""
+    return only_good(monkeypatch, GOOD)
+
+
+def only_good(monkeypatch: pytest.MonkeyPatch, good: Search) -> list[int]:
     seen: list[int] = []
 
     def searched(self: TedTrajRecParallel, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:  # noqa: ARG001
         seen.append(len(batch))
         first = batch.segment[:, :1].expand_as(batch.segment)
-        return [as_found(batch.segment if search == GOOD else first) for search in searches]
+        return [as_found(batch.segment if search == good else first) for search in searches]
 
     monkeypatch.setattr(TedTrajRecParallel, "searched", searched)
     return seen
@@ -218,6 +223,29 @@ def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: 
         export_model(run, tmp_path / "other")
 
 
+def test_votes_that_are_chosen_go_with_the_model(
+    small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_votes = SEARCHES[-1]
+    only_good(monkeypatch, with_votes)
+    run = tmp_path / "run"
+    assert with_votes.voted > 0
+    assert trained(small_dataset, run) == with_votes
+    assert f"error_m 8, margin 6 and votes {with_votes.voted:g} (" in str(read_choice(run))
+    plain = load_method(run, small_dataset.network)
+    cast("TedTrajRecParallel", plain).ask(None)
+    card = export_model(run, tmp_path / "model")
+    assert card["model"]["voted"] == with_votes.voted
+    (batch,) = batches_of(small_dataset)
+    for folder in (run, tmp_path / "model"):
+        method = load_method(folder, small_dataset.network)
+        assert any(name.startswith("past.lookup.") for name in method.state())
+        assert not torch.equal(method.recover(batch).log_prob, plain.recover(batch).log_prob)
+    assert trained(small_dataset, tmp_path / "on", "train.seed=5", start=run, choose=False) == PLAIN
+    later = TedTrajRecParallel.load(tmp_path / "on", small_dataset.network)
+    assert not any(name.startswith("past.lookup.") for name in later.state())
+
+
 def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[int] = []
     scores, choosing = TedTrajRecParallel.scores, choose.choose_search
@@ -243,7 +271,12 @@ def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
-    [("model.error_m=40", Search(40, 3)), ("model.margin=5", Search(150, 5)), ("model.error_m=150", PLAIN)],
+    [
+        ("model.error_m=40", Search(40, 3)),
+        ("model.margin=5", Search(150, 5)),
+        ("model.error_m=150", PLAIN),
+        ("model.voted=0.2", Search(150, 3, 0.2)),
+    ],
 )
 def test_what_is_given_is_taken(
     small_dataset: Dataset, tmp_path: Path, good: list[int], setting: str, expected: Search

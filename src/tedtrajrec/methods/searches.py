@@ -28,7 +28,7 @@ VOTED = 0.3
 SEARCHES = (
     *(Search(150.0, 3.0), Search(50.0, 4.0)),
     *(Search(error_m, 6.0) for error_m in (25.0, 18.0, 12.0, 8.0)),
-    *(Search(error_m, 6.0, VOTED) for error_m in (25.0, 18.0, 12.0)),
+    *(Search(error_m, 6.0, VOTED) for error_m in (25.0, 18.0, 12.0, 8.0)),
 )
 """Those to choose from, from long segments to short ones, then with votes; the first is the default."""
 
