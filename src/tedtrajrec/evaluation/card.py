@@ -167,7 +167,7 @@ def _search(search: Card) -> str:
         figures = (f"{scores[name]:.4f}" for name in ("accuracy", "recall", "precision", "f1"))
         lines.append(_cells([*settings, *figures]))
     return "\n".join(lines) + (
-        f"\n\nMeans over {search['trips']:,} validation trips; `error_m` {search['error_m']:g}, `margin` "
+        f"\n\nMeans over {search['trips']:,} draws of validation trips; `error_m` {search['error_m']:g}, `margin` "
         f"{search['margin']:g} and `voted` {search['voted']:g} were chosen: of the leads over `lookup` in accuracy, "
         "recall and precision, the least is largest with them."
     )

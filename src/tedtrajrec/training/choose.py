@@ -31,7 +31,8 @@ from tedtrajrec.methods.searches import SEARCHES, Searching
 from tedtrajrec.trips.sequences import collapse, common_subsequence
 
 CHOICE = "search.json"
-MOST_TRIPS = 500  # looked at, all shares of training together: a difference of .01 in F1 is then told from noise
+MOST_TRIPS = 1000  # looked at, all shares of training together: a difference of .01 in F1 is then told from noise
+MOST_DRAWS = 4  # of the same trips, where they are few; more of them tell little that is new
 
 Floats = NDArray[np.float64]
 
@@ -85,7 +86,7 @@ class Choice:
         leads = "; ".join(f"{one} {one.scores.ahead(self.lookup):+.1%}" for one in self.tried)
         votes = f", margin {self.margin:g} and votes {self.voted:g}" if self.voted else f" and margin {self.margin:g}"
         return (
-            f"search chosen on {self.trips:,} validation trips: error_m {self.error_m:g}{votes} "
+            f"search chosen on {self.trips:,} draws of validation trips: error_m {self.error_m:g}{votes} "
             f"(least lead over lookup in accuracy, recall and precision of {leads})"
         )
 

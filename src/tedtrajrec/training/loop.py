@@ -213,8 +213,10 @@ def largest(order: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> int:
     return int(np.argmax([len(which) * lengths[which].max() for which in order]))
 
 
-def validation_batches(dataset: Dataset, config: TrainConfig, keeps: Iterable[str]) -> Iterator[Batch]:
-    """Yield batches of the validation trips with one fixed draw for each share that is kept.
+def validation_batches(
+    dataset: Dataset, config: TrainConfig, keeps: Iterable[str], *, draws: int = 1
+) -> Iterator[Batch]:
+    """Yield batches of the validation trips with so many fixed draws for each share that is kept.
 
     Those of a batch are of similar length, and the longest come first.
     """
@@ -222,10 +224,10 @@ def validation_batches(dataset: Dataset, config: TrainConfig, keeps: Iterable[st
     chosen = np.random.default_rng((config.seed, 4)).permutation(len(split))[: config.most_valid]
     chosen = chosen[np.argsort(-split.lengths[chosen], kind="stable")]
     info = dataset.info
-    for keep in keeps:
+    for keep, seed in itertools.product(keeps, range(draws)):
         for first in range(0, len(chosen), VALID_TRIPS):
             trips = split.trips(chosen[first : first + VALID_TRIPS])
-            observed = draw_observed(trips, keep, seed=0, rule=config.rule)
+            observed = draw_observed(trips, keep, seed=seed, rule=config.rule)
             yield make_batch(trips, observed, dataset.network, step_s=info.step_s, time_zone=info.time_zone)
 
 

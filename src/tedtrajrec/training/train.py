@@ -22,7 +22,7 @@ from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import Needs, method_class, method_entry
 from tedtrajrec.methods.searches import Search
 from tedtrajrec.training.calibrate import calibrate_run
-from tedtrajrec.training.choose import MOST_TRIPS, choose_run
+from tedtrajrec.training.choose import MOST_DRAWS, MOST_TRIPS, choose_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.distributed import joined, launched
 from tedtrajrec.training.lists import MOST_TRIPS as MOST_LISTED
@@ -118,15 +118,21 @@ def train_method(
             write_profile(run, prepared, settings.keep, settings.rule)
         if first and fitted.finished:
             if choose and not given & set(Search._fields):
-                choose_run(method, run, _few_validation_batches(prepared, settings, MOST_TRIPS), prepared)
+                batches = _few_validation_batches(prepared, settings, MOST_TRIPS, draws=MOST_DRAWS)
+                choose_run(method, run, batches, prepared)
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
 
 
-def _few_validation_batches(dataset: Dataset, settings: TrainConfig, most: int) -> Iterator[Batch]:
-    """Yield batches of so many validation trips at most, all shares of training together."""
+def _few_validation_batches(dataset: Dataset, settings: TrainConfig, most: int, *, draws: int = 1) -> Iterator[Batch]:
+    """Yield batches of so many validation trips at most, all shares of training together.
+
+    Where there are fewer, each is drawn again, up to so many times.
+    """
     few = min(settings.most_valid, max(1, most // len(settings.keep)))
-    return validation_batches(dataset, dataclasses.replace(settings, most_valid=few), settings.keep)
+    once = max(1, min(few, len(dataset.split("valid"))) * len(settings.keep))
+    draws = max(1, min(draws, most // once))
+    return validation_batches(dataset, dataclasses.replace(settings, most_valid=few), settings.keep, draws=draws)
 
 
 def _learn(method: Method[Any], dataset: Dataset, run: str | Path, settings: TrainConfig) -> Fitted:
