@@ -25,7 +25,7 @@ from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.searches import SEARCHES, Search
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.training import choose, train
-from tedtrajrec.training.choose import CHOICE, Scores, choose_search, read_choice, route_scores
+from tedtrajrec.training.choose import CHOICE, MOST_DRAWS, Scores, choose_search, read_choice, route_scores
 from tedtrajrec.training.loop import validation_batches
 from tedtrajrec.training.train import train_method
 from tests.training.conftest import SHORT, files_of
@@ -197,7 +197,7 @@ def trained(dataset: Dataset, run: Path, *more: str, **options: Any) -> Search:
 def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: Path, good: list[int]) -> None:
     run = tmp_path / "run"
     assert trained(small_dataset, run) == GOOD
-    assert good == [6] * 4
+    assert good == [6] * MOST_DRAWS
     choice = read_choice(run)
     assert choice is not None
     assert choice.settings == GOOD._asdict()
@@ -208,7 +208,7 @@ def test_what_is_chosen_is_saved_with_the_run(small_dataset: Dataset, tmp_path: 
 
     before = {name: (run / name).read_bytes() for name in files_of(run)}
     assert trained(small_dataset, run) == GOOD  # there is nothing to do
-    assert good == [6] * 4
+    assert good == [6] * MOST_DRAWS
     assert {name: (run / name).read_bytes() for name in files_of(run)} == before
 
     card = export_model(run, tmp_path / "model")
@@ -255,7 +255,7 @@ def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypa
     def counted(*given: Any) -> Any:
         passes.clear()
         choice = choosing(*given)
-        assert passes == [6] * 4
+        assert passes == [6] * MOST_DRAWS
         return choice
 
     monkeypatch.setattr(TedTrajRecParallel, "scores", counting)
@@ -327,7 +327,7 @@ def test_a_run_that_was_killed_chooses_when_the_command_is_given_again(
     assert (read_choice(run) is None) == (moment != "before calibration")
     good.clear()
     assert trained(small_dataset, run) == GOOD
-    assert len(good) == (moment != "before calibration")
+    assert bool(good) == (moment != "before calibration")
     for name in ("config.json", "model.safetensors", CHOICE):
         assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -342,15 +342,21 @@ def test_a_run_of_old_is_calibrated_for_what_it_is_given(
     after = (tmp_path / "model.safetensors").read_bytes()
     assert after == (tmp_path / "whole" / "model.safetensors").read_bytes()
     assert before != after
-    assert len(good) == 2
+    assert len(good) == 2 * MOST_DRAWS
 
 
-def test_few_trips_are_enough(
-    small_dataset: Dataset, tmp_path: Path, good: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("most", "expected"), [(5, [2] * 2), (11, [5] * 2), (12, [6] * 2), (26, [6] * 4)])
+def test_few_trips_are_enough_and_fewer_are_drawn_again(
+    small_dataset: Dataset,
+    tmp_path: Path,
+    good: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    expected: list[int],
 ) -> None:
-    monkeypatch.setattr(train, "MOST_TRIPS", 5)
+    monkeypatch.setattr(train, "MOST_TRIPS", most)
     trained(small_dataset, tmp_path, 'train.keep=["1/8", "1/4"]')
-    assert good == [2, 2]
+    assert good == expected
 
 
 def test_a_damaged_choice_is_told(tmp_path: Path) -> None:

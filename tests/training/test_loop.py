@@ -19,7 +19,7 @@ from tedtrajrec.methods.learned import Inputs, Losses
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.training.checkpoint import FILE, Progress
 from tedtrajrec.training.config import TrainConfig
-from tedtrajrec.training.loop import choose_device, fit, largest, validate
+from tedtrajrec.training.loop import choose_device, fit, largest, validate, validation_batches
 from tedtrajrec.training.trainer import Trainer
 from tests.nn import literal
 from tests.training.conftest import SHORT, TINY, files_of, new_method
@@ -171,10 +171,18 @@ def test_a_loss_that_is_not_finite_ends_the_run(small_dataset: Dataset, tmp_path
     assert files_of(tmp_path) == {"train.json"}  # no state to go on from
 
 
+def test_validation_trips_can_be_drawn_several_times(small_dataset: Dataset) -> None:
+    once = list(validation_batches(small_dataset, SHORT, ["1/8", "1/4"]))
+    thrice = list(validation_batches(small_dataset, SHORT, ["1/8", "1/4"], draws=3))
+    assert len(thrice) == 3 * len(once)
+    for k, batch in enumerate(thrice):
+        same = once[k // 3]
+        assert torch.equal(batch.segment, same.segment)
+        assert torch.equal(batch.observed, same.observed) == (k % 3 == 0)
+
+
 def test_validation_is_the_mean_over_trips(small_dataset: Dataset) -> None:
     method = new_method(small_dataset)
-    from tedtrajrec.training.loop import validation_batches
-
     batches = list(validation_batches(small_dataset, SHORT, SHORT.keep))
     shares = []
     for batch in batches:
