@@ -244,6 +244,18 @@ def test_votes_that_are_chosen_go_with_the_model(
     assert not any(name.startswith("past.lookup.") for name in later.state())
 
 
+def test_many_past_trips_do_not_vote(
+    small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: list[int]
+) -> None:
+    for voters, tried in ((19, SEARCHES[:6]), (20, SEARCHES)):
+        monkeypatch.setattr(choose, "MOST_VOTERS", voters)
+        assert trained(small_dataset, tmp_path / str(voters)) == GOOD
+        choice = read_choice(tmp_path / str(voters))
+        assert choice is not None
+        assert [(one.error_m, one.margin, one.voted) for one in choice.tried] == list(tried)
+    assert good
+
+
 def test_a_batch_is_scored_once(small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[int] = []
     scores, choosing = TedTrajRecParallel.scores, choose.choose_search

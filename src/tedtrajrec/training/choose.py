@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,14 @@ from tedtrajrec.files import read_json, replacing
 from tedtrajrec.methods.base import Method, Recovered
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.lookup import Lookup
-from tedtrajrec.methods.searches import SEARCHES, Searching
+from tedtrajrec.methods.searches import SEARCHES, Search, Searching
 from tedtrajrec.trips.sequences import collapse, common_subsequence
 
 CHOICE = "search.json"
 MOST_TRIPS = 1000  # looked at, all shares of training together: a difference of .01 in F1 is then told from noise
+MOST_VOTERS = (
+    20_000  # training trips up to which votes are tried: they are saved with a model, 1 kB each, and cost time
+)
 MOST_DRAWS = 4  # of the same trips, where they are few; more of them tell little that is new
 
 Floats = NDArray[np.float64]
@@ -113,8 +116,9 @@ def choose_run(method: LearnedMethod[Any, Any], run: str | Path, batches: Iterab
     best = type(method).load(run, method.network).to(method.device)
     lookup = Lookup(method.network)
     lookup.precompute(dataset)
-    best.ask(lookup)
-    choice = choose_search(best, batches, lookup)
+    voters = lookup if len(dataset.split("train")) <= MOST_VOTERS else None
+    best.ask(voters)
+    choice = choose_search(best, batches, lookup, [one for one in SEARCHES if voters is not None or not one.voted])
     if choice is None:
         return
     best.ask(lookup if choice.voted else None)
@@ -142,14 +146,16 @@ def read_choice(run: str | Path) -> Choice | None:
         ) from error
 
 
-def choose_search(method: Searching, batches: Iterable[Batch], lookup: Method[Any]) -> Choice | None:
+def choose_search(
+    method: Searching, batches: Iterable[Batch], lookup: Method[Any], searches: Sequence[Search] = SEARCHES
+) -> Choice | None:
     """Return the search that is furthest ahead of ``lookup``; among equal ones that of the best F1, then the first.
 
     Without a step of known truth there is none.
     """
     found, past = [], []
     for batch in batches:
-        found.append([route_scores(batch, answer) for answer in method.searched(batch, SEARCHES)])
+        found.append([route_scores(batch, answer) for answer in method.searched(batch, searches)])
         past.append(route_scores(batch, lookup.recover(batch)))
     trips = sum(map(len, past))
     if not trips:
@@ -157,7 +163,7 @@ def choose_search(method: Searching, batches: Iterable[Batch], lookup: Method[An
     reference = _means(past)
     tried = tuple(
         Tried(search.error_m, search.margin, _means(of_search), search.voted)
-        for of_search, search in zip(zip(*found, strict=True), SEARCHES, strict=True)
+        for of_search, search in zip(zip(*found, strict=True), searches, strict=True)
     )
     best = max(tried, key=lambda one: (one.scores.ahead(reference), one.scores.f1))
     return Choice(best.error_m, best.margin, trips, tried, reference, best.voted)
