@@ -21,6 +21,7 @@ from tedtrajrec.methods.base import Method
 from tedtrajrec.methods.learned import LearnedMethod
 from tedtrajrec.methods.registry import Needs, method_class, method_entry
 from tedtrajrec.methods.searches import Search
+from tedtrajrec.progress import progress
 from tedtrajrec.training.calibrate import calibrate_run
 from tedtrajrec.training.choose import MOST_DRAWS, MOST_TRIPS, choose_run
 from tedtrajrec.training.config import PRESETS, TrainConfig
@@ -119,6 +120,8 @@ def train_method(
         if first and fitted.finished:
             if choose and not given & set(Search._fields):
                 batches = _few_validation_batches(prepared, settings, MOST_TRIPS, draws=MOST_DRAWS)
+                if show_progress:
+                    batches = progress(batches, "choose a search", unit=" batches")
                 choose_run(method, run, batches, prepared)
             calibrate_run(method, run, validation_batches(prepared, settings, settings.keep))
     return fitted
