@@ -91,7 +91,7 @@ def chosen(
 def test_the_search_furthest_ahead_of_lookup_is_chosen(small_dataset: Dataset) -> None:
     def answers(batch: Batch) -> list[torch.Tensor]:
         wrong = torch.arange(batch.segment.shape[1]) % 6
-        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, *[2] * 3, *[3] * 4)]
+        return [torch.where(wrong < k, 0, batch.segment) for k in (3, 2, 1, *[2] * 3, *[3] * 6)]
 
     choice = chosen(answers, batches_of(small_dataset))
     assert choice is not None
@@ -131,7 +131,7 @@ def test_among_equal_ones_f1_decides_and_then_the_order(small_dataset: Dataset) 
     )
     # All have half of the steps: accuracy .5 is least against a past that has all of them right.
     early, late = torch.tensor([[1, 2, 3, 3]]), torch.tensor([[1, 2, 1, 3]])
-    answers = [late, *[early, early, late] * 3]
+    answers = [late, *[early, early, late] * 3, late, early]
     choice = chosen(lambda _: answers, [batch], lambda found: found.segment)
     assert choice is not None
     assert [one.scores.accuracy for one in choice.tried] == [0.5] * len(SEARCHES)

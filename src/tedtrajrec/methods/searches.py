@@ -25,12 +25,12 @@ class Search(NamedTuple):
 
 
 VOTED = 0.3
-SEARCHES = (
-    *(Search(150.0, 3.0), Search(50.0, 4.0)),
-    *(Search(error_m, 6.0) for error_m in (25.0, 18.0, 12.0, 8.0)),
-    *(Search(error_m, 6.0, VOTED) for error_m in (25.0, 18.0, 12.0, 8.0)),
+SEARCHES = tuple(
+    Search(error_m, margin, voted)
+    for voted in (0.0, VOTED)
+    for error_m, margin in ((150.0, 3.0), (50.0, 4.0), (25.0, 6.0), (18.0, 6.0), (12.0, 6.0), (8.0, 6.0))
 )
-"""Those to choose from, from long segments to short ones, then with votes; the first is the default."""
+"""Those to choose from, from long segments to short ones, and once more with votes; the first is the default."""
 
 
 @runtime_checkable
