@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.readers import read_trips
+from tedtrajrec.trips.table import Trips
 
 # Kernels compile in the first example, so time limits would fail by chance; CI repeats the same examples each time.
 settings.register_profile("tedtrajrec", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -96,6 +98,16 @@ def make_grid(
         forbidden_turns=forbidden_turns,
         meta={"source": "a grid made by the tests"},
     )
+
+
+def published_trips(data_dir: Path, network: RoadNetwork) -> Trips:
+    """Return the trips of Chengdu with the positions that were published with them."""
+    table = read_trips(data_dir / "chengdu" / "trips.csv.gz", timezone="Asia/Shanghai")
+    order = np.argsort(network.source_id)
+    ids = np.ma.filled(table.extra["edge_id"], -1)
+    segment = order[np.searchsorted(network.source_id, ids, sorter=order).clip(max=len(order) - 1)]
+    known = network.source_id[segment] == ids
+    return table.replace(segment=np.where(known, segment, -1).astype(np.int32))
 
 
 @pytest.fixture(scope="session")

@@ -13,20 +13,15 @@ from hypothesis import strategies as st
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.methods.lattice import CLOCK, FACTS, STATIC, Lattice, LatticeBuilder, Past
+from tedtrajrec.methods.lattice import CLOCK, FACTS, STATIC, Lattice, LatticeBuilder
 from tedtrajrec.methods.lattices.features import Clock, FixColumn, GapColumn
-from tedtrajrec.methods.past.drives import drives_of
-from tedtrajrec.methods.past.history import order_of_past
-from tedtrajrec.methods.past.links import Links, find_links
-from tedtrajrec.methods.past.pace import learn_pace
-from tedtrajrec.methods.past.pairs import learn_pairs
-from tedtrajrec.methods.past.passing import index_passing
+from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.visits import visits_of
+from tedtrajrec.methods.taught import learn_past
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.routing import Router
-from tedtrajrec.trips.readers import read_trips
 from tedtrajrec.trips.table import Trips
-from tests.conftest import make_grid
+from tests.conftest import make_grid, published_trips
 from tests.methods.lattices.cities import (
     STEP_S,
     batch_of,
@@ -341,24 +336,11 @@ def test_true_segments_of_simulated_trips_are_candidates() -> None:
 @pytest.mark.real
 def test_true_segments_of_chengdu_are_candidates(data_dir: Path, chengdu: RoadNetwork) -> None:
     """Validation trips at keep 1/8, with the published positions as they are; prepared ones are some .006 better."""
-    table = read_trips(data_dir / "chengdu" / "trips.csv.gz", timezone="Asia/Shanghai")
-    order = np.argsort(chengdu.source_id)
-    ids = np.ma.filled(table.extra["edge_id"], -1)
-    segment = order[np.searchsorted(chengdu.source_id, ids, sorter=order).clip(max=len(order) - 1)]
-    trips = table.replace(segment=np.where(chengdu.source_id[segment] == ids, segment, -1).astype(np.int32))
+    trips = published_trips(data_dir, chengdu)
     split = trips.extra["split"][trips.offsets[:-1]]
     assert set(split) == {"train", "valid", "test"}
 
-    training = trips.select(split == "train")
-    drives = drives_of(chengdu, training)
-    pace = learn_pace(chengdu, drives)
-    visits = visits_of(chengdu, training, pace * chengdu.length_m)
-    past = Past(
-        find_links(drives),
-        pace,
-        learn_pairs(visits, chengdu.n_segments),
-        index_passing(visits, np.argsort(order_of_past(training)), chengdu.n_segments),
-    )
+    _, past = learn_past(chengdu, trips.select(split == "train"), most=300)
     valid = trips.select(np.flatnonzero(split == "valid")[:500])
     batch = batch_of(chengdu, valid, draw_observed(valid, "1/8"))
     lattice = LatticeBuilder(chengdu, past).build(batch)

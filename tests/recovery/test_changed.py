@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tedtrajrec import Recoverer
 from tedtrajrec.data.dataset import Dataset, write_dataset
 from tedtrajrec.errors import InputError
+from tedtrajrec.methods.base import Arrays
 from tedtrajrec.methods.lookup import Lookup
-from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.recovery.changed import find_change, renumbered
 from tedtrajrec.training.profile import write_profile
 from tedtrajrec.training.train import train_method
+from tedtrajrec.trips.table import Trips
+from tests.conftest import published_trips
 from tests.recovery.test_recoverer import assert_sound, sparse_trips
 
 
@@ -74,25 +76,62 @@ def test_moved_segments_are_others(tiny_city: RoadNetwork) -> None:
         assert (change.old == (np.arange(len(tiny_city)) if same else -1)).all()
 
 
-def test_past_trips_are_what_they_would_have_been_on_the_new_map(
-    run: Path, recovery_dataset: Dataset, order: np.ndarray, tmp_path: Path
-) -> None:
-    """Numbering aside, nothing differs from learning on the new map; there are too few trips for any to be left out."""
-    network = reordered(recovery_dataset.network, order)
-    trips = recovery_dataset.split("train").trips()
-    there = np.append(np.argsort(order), -1)[trips.segment].astype(np.int32)
-    moved = trips.replace(segment=there)
-    dataset = write_dataset(tmp_path / "ds", network, {"train": [moved]}, step_s=15, time_zone="Europe/Berlin")
-    learned = TedTrajRecParallel(network)
-    learned.precompute(dataset)
-    expected = {name: array for name, array in learned.state().items() if name.startswith("past.")}
-    state = load_file(run / "model.safetensors")
-    found = renumbered(state, find_change(recovery_dataset.network, network), network)
-    assert len(expected) > 10
+def state_learned(network: RoadNetwork, trips: Trips, folder: Path, **settings: float) -> Arrays:
+    """Return the state of a parallel method that has seen past trips, and is not trained."""
+    dataset = write_dataset(folder, network, {"train": [trips]}, step_s=15, time_zone="Europe/Berlin")
+    method = TedTrajRecParallel(network, ParallelConfig(d=8, heads=2, width=8, hidden=8, **settings))
+    method.precompute(dataset)
+    return method.state()
+
+
+def assert_same_past(network: RoadNetwork, trips: Trips, order: np.ndarray, folder: Path) -> Arrays:
+    """Check that a renumbered state is what the method would have learned on the new map; return that."""
+    there = reordered(network, order)
+    moved = trips.replace(segment=np.append(np.argsort(order), -1)[trips.segment].astype(np.int32))
+    state = state_learned(network, trips, folder / "old", voted=0.3)
+    learned = state_learned(there, moved, folder / "new", voted=0.3)
+    found = renumbered(state, find_change(network, there), network, there)
+    expected = {name: array for name, array in learned.items() if name.startswith("past.")}
+    assert {name for name in found if name.startswith("past.")} == set(expected)
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-4, err_msg=name)
         assert found[name].dtype == array.dtype
     np.testing.assert_array_equal(found["road_gnn.table"], state["road_gnn.table"][order])
+    return expected
+
+
+def test_past_trips_are_what_they_would_have_been_on_the_new_map(
+    recovery_dataset: Dataset, order: np.ndarray, tmp_path: Path
+) -> None:
+    """Numbering aside, nothing differs from learning on the new map; there are too few trips for any to be left out."""
+    trips = recovery_dataset.split("train").trips()
+    expected = assert_same_past(recovery_dataset.network, trips, order, tmp_path)
+    assert expected["past.lookup.route.turn_count"].sum() > 100
+
+
+@pytest.mark.real
+def test_links_keep_their_turns(data_dir: Path, chengdu: RoadNetwork, tmp_path: Path) -> None:
+    """In a map that lacks roads."""
+    trips = published_trips(data_dir, chengdu)
+    drawn = np.random.default_rng(3).permutation(len(chengdu))
+    expected = assert_same_past(chengdu, trips.select(np.arange(250)), drawn, tmp_path)
+    assert len(expected["past.lookup.route.link_source"]) > 5
+
+
+def test_what_is_gone_is_nowhere_for_those_who_vote(recovery_dataset: Dataset, tmp_path: Path) -> None:
+    network, trips = recovery_dataset.network, recovery_dataset.split("train").trips()
+    state = state_learned(network, trips, tmp_path / "old", voted=0.3)
+    driven = state["past.lookup.past.segment"]
+    gone = np.unique(driven[driven >= 0])[::3]
+    smaller = network.subset(np.setdiff1d(np.arange(len(network)), gone))
+    change = find_change(network, smaller)
+    found = renumbered(state, change, network, smaller)
+    np.testing.assert_array_equal(found["past.lookup.past.segment"] == -1, (driven < 0) | np.isin(driven, gone))
+    assert 0 < found["past.lookup.route.turn_count"].sum() < state["past.lookup.route.turn_count"].sum()
+    method = TedTrajRecParallel(smaller, ParallelConfig(d=8, heads=2, width=8, hidden=8, voted=0.3))
+    method.restore(found)
+    recoverer, sparse = Recoverer(method, step_s=15, time_zone="Europe/Berlin"), sparse_trips(recovery_dataset)
+    assert_sound(recoverer.recover_trips(sparse), sparse, recoverer, 15)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.road_gnn import RoadGnn
 from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.touched import LARGE, LARGE_CPU, SHARE, Part, no_part, rounded
+from tedtrajrec.nn.transitions import Moves
 
 MOVING = 11  # features of a candidate at a step
 CLASSES = 16  # of roads
@@ -144,6 +145,39 @@ def moving_features(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
     )
     guess = torch.where(is_gap, (share * total - before) / whole.clamp_min(0.5), ratio)
     return (features * is_gap).movedim(0, -1), guess.clamp(0, 1)
+
+
+def moves_of(inputs: ParallelInputs, cost: Tensor, step_s: float) -> tuple[Moves, Tensor]:
+    """Return three kinds of moves for each gap (inside it, into it, out of it), and which of them each step takes.
+
+    Parameters
+    ----------
+    inputs
+        A batch.
+    cost
+        Seconds to drive each segment of the network, as learned and as the map says [2, S].
+    step_s
+        Seconds of a step.
+    """
+    segment = inputs.list_segment
+    fixes, lists = inputs.fix_mask.shape[1], segment.shape[1]
+    g = torch.arange(fixes, device=segment.device)
+    inside = torch.zeros_like(inputs.fix_mask)
+    inside[:, :-1] = inputs.fix_step[:, 1:] - inputs.fix_step[:, :-1] > 1  # else the way leads from fix to fix
+    into = torch.where(inside, 2 * g + 1, 2 * g + 2)
+    source = torch.stack([2 * g + 1, 2 * g, 2 * g + 1], dim=-1).flatten().clamp(max=lists - 1)
+    source = source.expand(len(segment), -1)
+    target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
+    target = target.clamp(max=lists - 1)
+    named = segment if inputs.part is None else inputs.part_segment[segment]
+    steps = cost[inputs.unknown[..., None], named] / step_s
+    is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
+    ratio = inputs.list_clock[..., 7]
+    rest, enter = (torch.where(is_fix, share * steps, steps) for share in (1 - ratio, ratio))
+    moves = Moves(source, target, segment, rest, enter, inputs.way, 100 * step_s, inputs.list_exists.sum(-1))
+    here, there = inputs.slot[:, :-1], inputs.slot[:, 1:]
+    kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
+    return moves, 3 * (here // 2) + kind
 
 
 def minute_of_lists(inputs: ParallelInputs) -> Tensor:

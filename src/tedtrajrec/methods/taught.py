@@ -1,4 +1,4 @@
-"""What past trips taught as arrays with names, for files, and what there is where none has been."""
+"""What past trips teach, as arrays with names for files, and what there is where none has been."""
 
 from __future__ import annotations
 
@@ -8,13 +8,40 @@ from typing import Any
 import numpy as np
 
 from tedtrajrec.methods.base import Arrays
-from tedtrajrec.methods.lattice import Past
-from tedtrajrec.methods.past.links import Links
-from tedtrajrec.methods.past.pairs import Pairs, no_pairs, pairs_state
-from tedtrajrec.methods.past.passing import no_passing, passing_state, restored_passing
+from tedtrajrec.methods.lattice import WITHIN_S, Past
+from tedtrajrec.methods.past.drives import drives_of
+from tedtrajrec.methods.past.history import order_of_past
+from tedtrajrec.methods.past.links import Links, find_links
+from tedtrajrec.methods.past.pace import learn_pace
+from tedtrajrec.methods.past.pairs import Pairs, learn_pairs, no_pairs, pairs_state
+from tedtrajrec.methods.past.passing import index_passing, no_passing, passing_state, restored_passing
+from tedtrajrec.methods.past.visits import Visits, visits_of
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.table import Trips
 
 PAST = "past."  # how names of what past trips taught begin in the state of a method
+LOOKUP = "lookup."  # and behind that those of a look-up whose votes count
+
+
+def learn_past(network: RoadNetwork, trips: Trips, *, most: int) -> tuple[Visits, Past]:
+    """Return which segments trips of known truth visited when, and what they teach: links, pace, pairs and drives.
+
+    Parameters
+    ----------
+    network
+        The road network.
+    trips
+        The training trips.
+    most
+        Drives over each segment that are remembered at most, a fair sample.
+    """
+    drives = drives_of(network, trips)
+    pace = learn_pace(network, drives)
+    visits = visits_of(network, trips, pace * network.length_m)
+    pairs = learn_pairs(visits, network.n_segments, within_s=WITHIN_S)
+    rank = np.argsort(order_of_past(trips))
+    passing = index_passing(visits, rank, network.n_segments, most=most)
+    return visits, Past(find_links(drives), pace, pairs, passing)
 
 
 def no_past(network: RoadNetwork) -> Past:

@@ -25,7 +25,7 @@ from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
 from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, votes_for, weighed
 from tedtrajrec.methods.driving import Driver
-from tedtrajrec.methods.lattice import FACTS, STATIC, WITHIN_S, LatticeBuilder, Past
+from tedtrajrec.methods.lattice import FACTS, STATIC, LatticeBuilder, Past
 from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
 from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.parallel_inputs import (
@@ -33,17 +33,12 @@ from tedtrajrec.methods.parallel_inputs import (
     ParallelInputs,
     attributes_of,
     minute_of_lists,
+    moves_of,
     moving_features,
 )
-from tedtrajrec.methods.past.drives import drives_of
-from tedtrajrec.methods.past.history import order_of_past
-from tedtrajrec.methods.past.links import find_links
-from tedtrajrec.methods.past.pace import learn_pace
-from tedtrajrec.methods.past.pairs import learn_pairs
-from tedtrajrec.methods.past.passing import index_passing
-from tedtrajrec.methods.past.visits import Visits, visits_of
+from tedtrajrec.methods.past.visits import Visits
 from tedtrajrec.methods.searches import Search
-from tedtrajrec.methods.taught import PAST, no_past, past_state, restored_past
+from tedtrajrec.methods.taught import LOOKUP, PAST, learn_past, no_past, past_state, restored_past
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, marginals, negative_log_likelihood, viterbi
@@ -58,10 +53,9 @@ from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
 from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
-from tedtrajrec.nn.transitions import Moves, TransitionScorer
+from tedtrajrec.nn.transitions import TransitionScorer
 
 TABLE = "road_gnn.table"  # the only weights that depend on the network
-LOOKUP = "lookup."  # how names of what votes come from begin among those of the past
 VOTED_FOR = 40  # segments of a step with most votes; few steps have more
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
@@ -145,14 +139,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def precompute(self, dataset: Dataset) -> None:
         """Learn links, pace and pairs from the training trips."""
-        trips = dataset.split("train").trips()
-        drives = drives_of(self.network, trips)
-        pace = learn_pace(self.network, drives)
-        self._visits = visits_of(self.network, trips, pace * self.network.length_m)
-        pairs = learn_pairs(self._visits, self.network.n_segments, within_s=WITHIN_S)
-        rank = np.argsort(order_of_past(trips))
-        passing = index_passing(self._visits, rank, self.network.n_segments, most=self.config.remembered)
-        self.use(Past(find_links(drives), pace, pairs, passing), dataset.info.step_s)
+        self._visits, past = learn_past(self.network, dataset.split("train").trips(), most=self.config.remembered)
+        self.use(past, dataset.info.step_s)
         self._lookup = None
         if self.config.voted:
             self._lookup = Lookup(self.network)
@@ -252,32 +240,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
                 states, x, there, there.entries(static), there.pairs(moving), there.pairs(guess)
             )
             unary, ratio = there.spread(score, guess.shape, NO), there.spread(ratio, guess.shape, 0)
-        pair, which = self._transitions(inputs)
-        return Chain(unary, pair, which, inputs.step_mask), ratio
-
-    def _transitions(self, inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
-        """Return three matrices for each gap (inside it, into it, out of it) and which of them each move takes."""
-        segment = inputs.list_segment
-        fixes, lists = inputs.fix_mask.shape[1], segment.shape[1]
-        g = torch.arange(fixes, device=segment.device)
-        inside = torch.zeros_like(inputs.fix_mask)
-        inside[:, :-1] = inputs.fix_step[:, 1:] - inputs.fix_step[:, :-1] > 1  # else the way leads from fix to fix
-        into = torch.where(inside, 2 * g + 1, 2 * g + 2)
-        source = torch.stack([2 * g + 1, 2 * g, 2 * g + 1], dim=-1).flatten().clamp(max=lists - 1)
-        source = source.expand(len(segment), -1)
-        target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
-        target = target.clamp(max=lists - 1)
-        named = segment if inputs.part is None else inputs.part_segment[segment]
-        cost = self.cost[inputs.unknown[..., None], named] / self._step_s
-        is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
-        ratio = inputs.list_clock[..., 7]
-        rest, enter = (torch.where(is_fix, share * cost, cost) for share in (1 - ratio, ratio))
-        pair = self.ways.between(
-            Moves(source, target, segment, rest, enter, inputs.way, 100 * self._step_s, inputs.list_exists.sum(-1))
-        )
-        here, there = inputs.slot[:, :-1], inputs.slot[:, 1:]
-        kind = torch.where(here % 2 == 0, 1, torch.where(there == here, 0, 2))
-        return pair, 3 * (here // 2) + kind
+        moves, which = moves_of(inputs, self.cost, self._step_s)
+        return Chain(unary, self.ways.between(moves), which, inputs.step_mask), ratio
 
     def loss(self, inputs: ParallelInputs) -> Losses:
         """Return the losses of a batch."""

@@ -20,14 +20,17 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.methods.base import Arrays, read_description
 from tedtrajrec.methods.lattice import Past
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.past.links import Links
+from tedtrajrec.methods.lookup import PAST as TRIPS
+from tedtrajrec.methods.lookup import ROUTE
+from tedtrajrec.methods.past.links import Links, with_links
 from tedtrajrec.methods.past.pairs import Pairs
 from tedtrajrec.methods.past.passing import Passing, passing_state, restored_passing
 from tedtrajrec.methods.registry import method_class
-from tedtrajrec.methods.taught import PAST, no_past, past_state, restored_past
+from tedtrajrec.methods.taught import LOOKUP, PAST, no_past, past_state, restored_past
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_APART_M = 5.0
@@ -105,14 +108,14 @@ def load_on_changed(folder: Path, old: RoadNetwork, new: RoadNetwork, change: Ch
         )
     weights = folder / "model.safetensors"
     try:
-        method.restore(renumbered(load_file(weights), change, new))
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+        method.restore(renumbered(load_file(weights), change, old, new))
+    except (safetensors.SafetensorError, KeyError, IndexError, ValueError, TypeError, OSError) as error:
         raise InputError(f"this does not hold the tables of {method.name} ({error})", file=weights) from error
     method.see_places_as_on(old)
     return method
 
 
-def renumbered(state: Arrays, change: Change, network: RoadNetwork) -> Arrays:
+def renumbered(state: Arrays, change: Change, old: RoadNetwork, new: RoadNetwork) -> Arrays:
     """Return the state of a learned method for the new network; of new segments nothing is known."""
     kept = np.flatnonzero(change.old >= 0)
     out = {name: array for name, array in state.items() if not name.startswith(PAST)}
@@ -124,19 +127,69 @@ def renumbered(state: Arrays, change: Change, network: RoadNetwork) -> Arrays:
             out[name][kept] = state[name][change.old[kept]]
     taught = {name.removeprefix(PAST): array for name, array in state.items() if name.startswith(PAST)}
     if taught:
-        past = past_state(_renumbered_past(restored_past(taught), change, network))
-        out |= {PAST + name: array for name, array in ({"step_s": taught["step_s"]} | past).items()}
+        past = {"step_s": taught["step_s"]} | past_state(_renumbered_past(restored_past(taught), change, new))
+        voters = {name.removeprefix(LOOKUP): array for name, array in taught.items() if name.startswith(LOOKUP)}
+        if voters:
+            voters = _renumbered_lookup(voters, change, old, new)
+        past |= {LOOKUP + name: array for name, array in voters.items()}
+        out |= {PAST + name: array for name, array in past.items()}
     return out
 
 
 def _renumbered_past(past: Past, change: Change, network: RoadNetwork) -> Past:
+    return Past(
+        _renumbered_links(past.links, change)[0],
+        _renumbered_pace(past.pace, change, network),
+        _renumbered_pairs(past.pairs, change),
+        _renumbered_passing(past.passing, change),
+    )
+
+
+def _renumbered_pace(old: Floats, change: Change, network: RoadNetwork) -> Floats:
     known = change.old >= 0
     pace = no_past(network).pace
-    pace[known] = past.pace[change.old[known]]
-    source, target = change.new[past.links.source], change.new[past.links.target]
-    both = (source >= 0) & (target >= 0)
-    links = Links(source[both].astype(np.int32), target[both].astype(np.int32))
-    return Past(links, pace, _renumbered_pairs(past.pairs, change), _renumbered_passing(past.passing, change))
+    pace[known] = old[change.old[known]]
+    return pace
+
+
+def _renumbered_links(links: Links, change: Change) -> tuple[Links, Ints]:
+    """Return the links whose ends are still there, and which those were."""
+    source, target = change.new[links.source], change.new[links.target]
+    both = np.flatnonzero((source >= 0) & (target >= 0))
+    both = both[np.lexsort((target[both], source[both]))]
+    return Links(source[both].astype(np.int32), target[both].astype(np.int32)), both
+
+
+def _renumbered_lookup(state: Arrays, change: Change, old: RoadNetwork, new: RoadNetwork) -> Arrays:
+    """Return what past trips have told a look-up; where they drove on what is gone, it is not known where they were."""
+    segment = np.append(change.new, -1)[state[TRIPS + "segment"]].astype(np.int32)
+    source, target, count = (state[ROUTE + name] for name in ("link_source", "link_target", "turn_count"))
+    links, kept = _renumbered_links(Links(source, target), change)
+    link = np.full(len(source), -1)
+    link[kept] = len(new) + np.arange(len(kept))
+    number = np.append(change.new, link)  # with links, which come behind the segments
+    here, there = _turns(with_links(old, Links(source, target))), _turns(with_links(new, links))
+    turn = number[here]
+    both = (turn >= 0).all(axis=0)
+    n = len(new) + len(kept)
+    wanted, names = (np.array([n, 1]) @ pairs for pairs in (turn[:, both], there))
+    order = np.argsort(names)
+    place = order[np.searchsorted(names, wanted, sorter=order).clip(max=len(names) - 1)]
+    found = names[place] == wanted  # a turn may be forbidden now
+    taken = np.zeros(len(names), count.dtype)
+    taken[place[found]] = count[both][found]
+    return state | {
+        TRIPS + "segment": segment,
+        ROUTE + "link_source": links.source,
+        ROUTE + "link_target": links.target,
+        ROUTE + "pace": _renumbered_pace(state[ROUTE + "pace"], change, new),
+        ROUTE + "turn_count": taken,
+    }
+
+
+def _turns(network: RoadNetwork) -> Ints:
+    """Return from which segments to which turns lead [2, E]."""
+    return np.stack([np.repeat(np.arange(len(network)), np.diff(network.succ_offset)), network.succ])
 
 
 def _renumbered_pairs(pairs: Pairs, change: Change) -> Pairs:
