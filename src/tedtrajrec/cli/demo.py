@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-TRIPS, EPOCHS = 20_000, 6
+TRIPS, EPOCHS = 9_000, 2
 """Of the demonstration; tests run a smaller one."""
 
 DEMO = (
@@ -26,10 +26,9 @@ DEMO = (
     "prepare {0}/trips.parquet --network {0}/network.npz --step 15 --timezone Europe/Lisbon -o {0}/dataset",
     "data info {0}/dataset -o {0}/pictures",
     (
-        "train tedtrajrec {0}/dataset -o {0}/run --device cpu --set train.epochs={epochs} --set train.batch=128"
-        " --set train.lr=8e-3 --set train.forcing=0.6 --set train.forcing_decay=0.7 --set train.most_valid=600"
-        " --set model.guided=true --set model.d=64 --set model.heads=4 --set model.width=128 --set model.dropout=0.0"
-        " --set model.encoder_layers=1 --set model.road_layers=1 --set model.most_candidates=8"
+        "train tedtrajrec_parallel {0}/dataset -o {0}/run --device cpu --set train.epochs={epochs} --set train.batch=64"
+        " --set train.lr=3e-3 --set train.most_valid=400 --set model.d=32 --set model.heads=4 --set model.width=64"
+        " --set model.hidden=32 --set model.dropout=0"
     ),
     "match {0}/sparse.csv --network {0}/network.npz --routes {0}/routes.geojson -o {0}/matched.parquet",
     "evaluate linear_hmm,route_hmm,lookup,{0}/run {0}/dataset --keep 1/8 --steps -o {0}/metrics",

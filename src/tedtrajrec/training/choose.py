@@ -86,11 +86,13 @@ class Choice:
         return {"error_m": self.error_m, "margin": self.margin, "voted": self.voted}
 
     def __str__(self) -> str:
-        leads = "; ".join(f"{one} {one.scores.ahead(self.lookup):+.1%}" for one in self.tried)
-        votes = f", margin {self.margin:g} and votes {self.voted:g}" if self.voted else f" and margin {self.margin:g}"
+        chosen = Search(self.error_m, self.margin, self.voted)
+        found = next(one for one in self.tried if (one.error_m, one.margin, one.voted) == chosen)
+        default, *others = self.tried
         return (
-            f"search chosen on {self.trips:,} draws of validation trips: error_m {self.error_m:g}{votes} "
-            f"(least lead over lookup in accuracy, recall and precision of {leads})"
+            f"search chosen on {self.trips:,} draws of validation trips: {found}; least lead over lookup in accuracy, "
+            f"recall and precision {found.scores.ahead(self.lookup):+.1%} (default, {default}: "
+            f"{default.scores.ahead(self.lookup):+.1%}; {len(others)} others are in {CHOICE})"
         )
 
 
