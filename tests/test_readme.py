@@ -42,6 +42,7 @@ def own_city(data_dir, tmp_path_factory):
     (folder / "city.osm.pbf").symlink_to(data_dir / "porto" / "porto.osm.pbf")
     trips = read_trips(data_dir / "porto" / "trips.csv.gz")
     short = np.flatnonzero((trips.lengths > 10) & (trips.lengths <= 40))[:40]
+    write_trips(trips.select(short), folder / "past.csv")
     write_trips(trips.select(short), folder / "fixes.csv")
     return folder
 

@@ -77,6 +77,11 @@ def to_dict(config: Any) -> dict[str, Any]:  # noqa: ANN401  (any dataclass)
     return dataclasses.asdict(config)
 
 
+def completed(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values with the defaults of settings that they lack: those that came after they were written."""
+    return to_dict(from_dict(cls, values))
+
+
 def _with_default(field: dataclasses.Field[Any], value: Any) -> Any:  # noqa: ANN401
     """Return the values of a nested dataclass, completed from the default of the field (not of its class)."""
     default = field.default

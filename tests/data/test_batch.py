@@ -73,6 +73,17 @@ def test_fixes_and_times_come_back(lengths, seed):
     np.testing.assert_array_equal(times, trips.time)
 
 
+def test_steps_can_be_when_their_fixes_were():
+    trips, observed = drawn([9, 5])
+    batch = batch_of(trips, observed)
+    late = torch.where(batch.fix_mask & (batch.fix_step > 0), 6.6, 0.0)
+    batch = dataclasses.replace(batch, fix_time=batch.fix_time + late)
+    _, times = batch.step_times(at_fixes=True)
+    later = observed & ~np.isin(np.arange(len(observed)), trips.offsets[:-1])
+    np.testing.assert_array_equal(times, trips.time + 7 * later)
+    np.testing.assert_array_equal(batch.step_times()[1], trips.time)
+
+
 @settings(max_examples=20)
 @given(LENGTHS, st.integers(0, 5), st.sampled_from([None, 3]))
 def test_candidates_are_found_at_the_row_of_their_fix(lengths, seed, most):

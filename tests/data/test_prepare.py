@@ -294,3 +294,17 @@ def test_impossible_requests(city: RoadNetwork, trip_file: Path, tmp_path: Path)
     with pytest.raises(OutputError, match="in the dataset"):
         prepare_dataset(plain, city, tmp_path / "ds3", settings(), rejects=tmp_path / "ds3" / "rejects.csv")
     assert not list(tmp_path.glob("ds*/dataset.json"))
+
+
+def test_fixes_too_sparse_to_learn_from_are_told(city: RoadNetwork, driven: Trips, tmp_path: Path) -> None:
+    told = "A dataset is made of past trips with a fix every step or two"
+    dense = np.isin(driven.trip_of_fix, np.argsort(-driven.lengths)[:10])
+    every_eighth = np.arange(driven.n_fixes) % 8 == 0
+    for kept, name in ((every_eighth | dense, "some"), (every_eighth, "none")):
+        trips = driven.keep_fixes(kept).replace(segment=None, ratio=None)
+        write_trips(trips, tmp_path / f"{name}.csv")
+    summary = prepare_dataset(tmp_path / "some.csv", city, tmp_path / "dataset", settings())
+    assert summary.dropped["unknown_truth"] > TRIPS / 2
+    assert told in str(summary)
+    with pytest.raises(InputError, match=told):
+        prepare_dataset(tmp_path / "none.csv", city, tmp_path / "nothing", settings())

@@ -89,10 +89,33 @@ def test_what_past_trips_taught_is_kept(dataset: Dataset, tmp_path: Path) -> Non
     assert all(np.array_equal(whole[name], half[name]) and whole[name].dtype == half[name].dtype for name in taught)
     assert half["road_gnn.table"].dtype == np.float16
     assert card_of(folder)["taught"] == sorted(taught)
-    assert any("could be handed on" in sentence for sentence in card_of(folder)["limits"])
+    limits = " ".join(card_of(folder)["limits"])
+    for said in (
+        "could be handed on",
+        "in another city all roads",
+        "connected by a route that can be driven in the time",
+    ):
+        assert said in limits
     draw = draw_steps(dataset, keep="1/8")
     before, after = (evaluate_draw(load_method(path, dataset.network), draw).summary for path in (run, folder))
     assert after["accuracy"] == pytest.approx(before["accuracy"], abs=0.02)
+
+
+def test_a_run_that_was_killed_or_made_before_is_exported_as_well(dataset: Dataset, tmp_path: Path) -> None:
+    """Without the network beside it, and without a setting that was added since."""
+    small = ["model.d=8", "model.heads=2", "model.width=8", "model.hidden=8", "model.voted=0.3", "train.epochs=1"]
+    run = tmp_path / "run"
+    train_method("tedtrajrec_parallel", dataset, run, overrides=small, device="cpu")
+    (run / "network.npz").unlink()
+    settings = json.loads((run / "train.json").read_text())
+    del settings["method"]["enforced"]
+    (run / "train.json").write_text(json.dumps(settings))
+    export_model(run, tmp_path / "model")
+    whole, half = load_file(run / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
+    taught = [name for name in whole if name.startswith("past.")]
+    assert any(name.startswith("past.lookup.") for name in taught)
+    assert all(whole[name].dtype == half[name].dtype for name in taught)
+    assert card_of(tmp_path / "model")["taught"] == sorted(taught)
 
 
 def card_of(folder: Path) -> dict[str, Any]:
@@ -234,7 +257,8 @@ def test_the_limits_are_those_of_the_data(model: Path, dataset: Dataset) -> None
     train = dataset.split("train").trips()
     assert train.segment is not None
     for fact in (
-        f"network {dataset.network.hash} and no others",
+        f"trained on network {dataset.network.hash}. On a newer extract of the same city it knows new roads only by",
+        "any other network is refused.",
         f"{train.lengths.min()} to {train.lengths.max()} steps",
         f"on {len(np.unique(train.segment[train.segment >= 0]))} of {dataset.network.n_segments} segments",
         "steps of 15 s, 1/8 of them observed",

@@ -18,13 +18,16 @@ from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 class Names:
     """Names the truth at a place that its first segment decides, and other routes before and after it."""
 
-    def alternatives(self, batch: Batch, k: int) -> Alternatives:
+    def alternatives(self, batch: Batch, k: int, *, own: torch.Tensor | None = None) -> Alternatives:
+        assert own is None
         segment = batch.segment[:, None].repeat(1, k, 1)
         segment[..., 0] += 1 + torch.arange(k)  # other routes begin elsewhere
         for i, place in enumerate(batch.segment[:, 0] % 7):
             if place < k:
                 segment[i, place] = batch.segment[i]
-        return Alternatives(segment, torch.zeros(segment.shape), torch.full((len(segment), k), 1 / k))
+        return Alternatives(
+            segment, torch.zeros(segment.shape), torch.full((len(segment), k), 1 / k), torch.zeros(len(segment))
+        )
 
     def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
         raise NotImplementedError

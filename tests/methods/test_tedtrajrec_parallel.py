@@ -163,7 +163,7 @@ def test_a_trip_does_not_depend_on_padding(method: TedTrajRecParallel, dataset: 
     apart = batch_of(dataset, "test", few)
     width = apart.step_mask.shape[1]
     for one, other in zip(method.alternatives(batch, 3), method.alternatives(apart, 3), strict=True):
-        among = one[few] if one.ndim == 2 else one[few, :, :width]
+        among = one[few] if one.ndim < 3 else one[few, :, :width]
         torch.testing.assert_close(among, other, rtol=0, atol=1e-4)
 
 
@@ -289,7 +289,8 @@ def test_a_trip_and_its_alternatives_score_once(
 ) -> None:
     batch = batch_of(dataset, "test")
     monkeypatch.setattr(method, "config", dataclasses.replace(method.config, decode=decode))
-    apart = (*method.recover(batch), *method.alternatives(batch, 3))
+    alone = method.recover(batch)
+    apart = (*alone, *method.alternatives(batch, 3, own=alone.segment))
     passes = counted(monkeypatch)
     found, others = method.recover_with_alternatives(batch, 3)
     assert passes == [len(batch)]
@@ -312,8 +313,11 @@ def test_alternatives_are_different_routes(method: TedTrajRecParallel, dataset: 
     for i in range(b):
         trips = {tuple(found.segment[i, j].tolist()) for j in range(4) if exists[i, j]}
         assert len(trips) == int(exists[i].sum())
-    everything = method.alternatives(batch, 64, draws=64)
+    everything = method.alternatives(batch, 64, draws=64, own=found.segment[:, 0])
     torch.testing.assert_close(everything.probability.sum(1), torch.ones(b))
+    assert not found.own.any()
+    second = method.alternatives(batch, 1, own=found.segment[:, 1])  # whether it is among the likeliest or not
+    torch.testing.assert_close(second.own[exists[:, 1]], found.probability[exists[:, 1], 1])
 
 
 @pytest.mark.parametrize(

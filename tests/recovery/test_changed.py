@@ -14,6 +14,7 @@ from tedtrajrec.data.dataset import Dataset, write_dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.base import Arrays
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -183,6 +184,19 @@ def test_a_map_with_roads_less_and_more(
     grown = Recoverer.load(larger, network=network, device="cpu")
     assert f"{len(unused)} of {len(network)} segments are new and 0 are gone" in grown.notes[0]
     assert_sound(grown.recover_trips(sparse), sparse, grown, 15)
+
+
+def test_weights_from_another_city_know_no_places_on_a_newer_map_either(run: Path, tmp_path: Path) -> None:
+    city = synthetic_city(size="small", seed=9)
+    method = load_method(run, city)
+    assert method.origin is not None
+    method.save(tmp_path)
+    city.save(tmp_path / "network.npz")
+    shutil.copyfile(run / "profile.json", tmp_path / "profile.json")
+    newer = reordered(city, np.random.default_rng(0).permutation(len(city)))
+    there = Recoverer.load(tmp_path, network=newer, device="cpu")
+    assert there.method.origin == method.origin
+    assert "trained on another network" in " ".join(there.notes)
 
 
 def test_another_city_is_no_newer_map(run: Path, stepwise: Path) -> None:

@@ -85,10 +85,17 @@ class Batch:
         b, m = self.fix_mask.shape
         return _candidates(finder, fixes, rows, (b, m), radius_m, most)
 
-    def step_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the epoch seconds of all target steps, ragged: offsets [B+1] and times [N]."""
-        mask = self.step_mask.cpu().numpy()
-        time = self.start.cpu().numpy()[:, None] + np.arange(mask.shape[1]) * self.step_s
+    def step_times(self, *, at_fixes: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the epoch seconds of all target steps, ragged: offsets [B+1] and times [N].
+
+        With ``at_fixes``, an observed step is when its fix was, up to half a step before or after.
+        """
+        mask, start = self.step_mask.cpu().numpy(), self.start.cpu().numpy()[:, None]
+        time = start + np.arange(mask.shape[1]) * self.step_s
+        if at_fixes:
+            trip, fix = np.nonzero(self.fix_mask.cpu().numpy())
+            since = np.rint(self.fix_time.cpu().numpy()).astype(np.int64)
+            time[trip, self.fix_step.cpu().numpy()[trip, fix]] = (start + since)[trip, fix]
         return np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64), time[mask]
 
 

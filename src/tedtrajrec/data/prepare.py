@@ -23,6 +23,7 @@ from tedtrajrec.data.preparing import listing
 from tedtrajrec.data.preparing.assemble import assemble
 from tedtrajrec.data.preparing.chunk import ChunkPreparer
 from tedtrajrec.data.preparing.config import PrepareConfig, TruthConfig
+from tedtrajrec.data.preparing.drops import DENSE_ENOUGH, TOO_SPARSE
 from tedtrajrec.data.preparing.parts import OURS, Work
 from tedtrajrec.errors import ConfigError, InputError, OutputError
 from tedtrajrec.files import replacing
@@ -58,6 +59,8 @@ class PrepareSummary:
         if self.dropped:
             lines.append(f"{sum(self.dropped.values()):,} trips dropped")
             lines += [f"  {reason.replace('_', ' '):<26}{count:>12,}" for reason, count in self.dropped.items()]
+        if self.dropped.get(TOO_SPARSE, 0) > kept:
+            lines.append(f"Most trips are too sparse to know where they were at every step. {DENSE_ENOUGH}")
         return "\n".join(lines)
 
 

@@ -31,14 +31,20 @@ _TRUTH = {
 }
 
 
+_ELSEWHERE = {
+    "any city": "On a newer extract of the same city it knows new roads only by what the map says of them, and in "
+    "another city all roads; both are told.",
+    "newer map": "On a newer extract of the same city it knows new roads only by what the map says of them; any other "
+    "network is refused.",
+    "nowhere": "Any other network, also a newer extract of the same city, is refused.",
+}
+
+
 def limits(card: Card) -> list[str]:
     """Return where a model does not work or was not tested, as sentences that follow from the other facts."""
     network, data, settings = card["network"], card["data"], card["training"]["settings"]
     said = _Sentences()
-    said(
-        f"It knows the segments of network {network['hash']} and no others;",
-        "any other network, also a newer extract of the same city, is refused.",
-    )
+    said(f"It was trained on network {network['hash']}.", _ELSEWHERE[card["elsewhere"]])
     said(
         f"It was trained with steps of {data['step_s']} s, {_shares(settings['keep'])} of them observed (rule",
         f"{settings['rule']}). Other steps, and sparser or denser fixes, are not refused;",
@@ -66,10 +72,13 @@ def limits(card: Card) -> list[str]:
             "Beside its weights it holds what past trips taught it, which may be their very drives, segment by segment",
             "with times, though without names: hand it on only where those trips could be handed on.",
         )
-    said(
-        "Each step is the most likely one after those before it:",
-        "two consecutive positions need not be connected by a route that can be driven.",
-    )
+    if card["model"].get("decode") == "drivable":
+        said(
+            "Consecutive positions are connected by a route that can be driven in the time,",
+            "but for moves that are marked as breaks, where the map has none or fixes lie too far apart.",
+        )
+    else:
+        said("Two consecutive positions need not be connected by a route that can be driven.")
     own = [row for row in card["evaluations"] if row["method"] == card["method"] and _decoding(row) == "own"]
     for row in own:
         draw = row["draw"]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 import tedtrajrec
-from tedtrajrec.config import to_dict
+from tedtrajrec.config import completed, to_dict
 from tedtrajrec.data.clock import load_zone
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.describe import tally_splits
@@ -29,10 +29,11 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.evaluation.card import card_text, limits
 from tedtrajrec.evaluation.run import Evaluation, draw_steps, evaluate_draw
 from tedtrajrec.files import existing_file, replacing_folder
-from tedtrajrec.methods.base import Arrays, read_description
-from tedtrajrec.methods.learned import CALIBRATION, LearnedMethod
-from tedtrajrec.methods.registry import load_method
+from tedtrajrec.methods.base import Arrays, Method, read_description
+from tedtrajrec.methods.learned import CALIBRATION, TABLE, LearnedMethod
+from tedtrajrec.methods.registry import load_method, method_class
 from tedtrajrec.methods.shipped import CARD
+from tedtrajrec.methods.taught import PAST
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.training.choose import read_choice
 from tedtrajrec.training.loop import choose_device
@@ -76,7 +77,9 @@ def export_model(
     described = read_description(run)
     training, data = _read_training(run)
     choice = read_choice(run)
-    if described["config"] != training.pop("model") | ({} if choice is None else choice.settings):
+    settings = method_class(described["method"]).Config
+    chosen = {} if choice is None else choice.settings
+    if completed(settings, described["config"]) != completed(settings, training.pop("model") | chosen):
         raise InputError("these are not the settings of train.json", file=run / "config.json")
     rows = [row for path in metrics for row in _read_evaluations(Path(path))]
     _check_evaluations(rows, described)
@@ -97,6 +100,7 @@ def export_model(
         "training": training,
         **({} if choice is None else {"search": to_dict(choice)}),
         "evaluations": rows,
+        "elsewhere": _elsewhere(method_class(described["method"]), weights),
         "taught": sorted(name for name in arrays if name not in names and not name.startswith(CALIBRATION)),
         "half_precision": {
             "largest_error": max(_error(weights[name], array) for name, array in halved.items()),
@@ -125,10 +129,17 @@ def export_model(
     return card
 
 
+def _elsewhere(cls: type[Method[Any]], weights: Mapping[str, NDArray[Any]]) -> str:
+    """Return on which other networks a model can be used."""
+    if cls.adopt is not Method.adopt:
+        return "any city"
+    return "newer map" if TABLE in weights else "nowhere"
+
+
 def _names_of_weights(run: Path, dataset: Dataset | None, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
     """Return which arrays of a run are weights; others are what past trips taught, and are kept as they are."""
-    if dataset is None and not (run / NETWORK).is_file():  # a run of before there were others
-        return set(arrays)
+    if dataset is None and not (run / NETWORK).is_file():  # a run of before these were saved with it
+        return {name for name in arrays if not name.startswith((PAST, CALIBRATION))}
     method = load_method(run, RoadNetwork.load(run / NETWORK) if dataset is None else dataset.network)
     return set(method.state_dict()) if isinstance(method, LearnedMethod) else set()
 
@@ -221,7 +232,8 @@ def _check_evaluations(rows: list[dict[str, Any]], described: dict[str, Any]) ->
         file, config = row.pop("file"), row.pop("config")
         if row["dataset"]["network_hash"] != described["network"]:
             raise InputError(f"this was evaluated on network {row['dataset']['network_hash']}", file=file)
-        if row["method"] == described["method"] and config != described["config"]:
+        settings = method_class(described["method"]).Config if row["method"] == described["method"] else None
+        if settings and completed(settings, config) != completed(settings, described["config"]):
             raise InputError(f"this is {row['method']} with other settings than those of the run", file=file)
         key = row["method"], row["draw"]["hash"]
         if key in seen:

@@ -39,20 +39,23 @@ class Alternatives(NamedTuple):
     segment: Tensor  # [B, k, n] int64; -1 where there are fewer
     ratio: Tensor  # [B, k, n] float32
     probability: Tensor  # [B, k] of the route; 0 where there are fewer
+    own: Tensor  # [B] likewise of the route of the trip that was recovered; 0 where none was given
 
 
 @runtime_checkable
 class WithAlternatives(Protocol):
     """A method that knows other routes."""
 
-    def alternatives(self, batch: Batch, k: int) -> Alternatives:
-        """Return the k most likely routes of each trip."""
+    def alternatives(self, batch: Batch, k: int, *, own: Tensor | None = None) -> Alternatives:
+        """Return the k most likely routes of each trip, and how likely that of given segments is [B, n]."""
 
     def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
         """Return the positions at every step and the k most likely routes, for which trips are scored only once."""
 
 
-def draw_routes(driver: Driver, batch: Batch, scored: Scored, k: int, draws: int) -> Alternatives:
+def draw_routes(
+    driver: Driver, batch: Batch, scored: Scored, k: int, draws: int, own: Tensor | None = None
+) -> Alternatives:
     """Return the k most likely routes of each trip with their probabilities, each driven as it is most likely.
 
     Parameters
@@ -65,6 +68,8 @@ def draw_routes(driver: Driver, batch: Batch, scored: Scored, k: int, draws: int
         How many routes; fewer where the draws show no more.
     draws
         Paths drawn from the chain of each trip, always with the same random numbers.
+    own
+        Segments of trips whose routes are to be found among the draws [B, n].
     """
     n, c = scored.segment.shape[1:]
     uniform = torch.rand(n, draws, c, generator=torch.Generator().manual_seed(0))
@@ -73,6 +78,10 @@ def draw_routes(driver: Driver, batch: Batch, scored: Scored, k: int, draws: int
     mask = batch.step_mask.cpu().numpy()
     keys = route_keys(driver.router, segment.mT.cpu().numpy(), mask, TOP_SPEED_MPS * batch.step_s)
     best, share = likeliest_routes(keys, score.double().cpu().numpy(), k)
+    own_share = np.zeros(len(keys))
+    if own is not None:
+        given = own.cpu()[:, None].clamp_min(0).numpy()
+        own_share = (keys == route_keys(driver.router, given, mask, TOP_SPEED_MPS * batch.step_s)).mean(axis=1)
     chosen = torch.from_numpy(best)[:, None].expand(-1, n, -1).to(segment.device)
     place = paths.mT.gather(-1, chosen.clamp_min(0))
     found = segment.gather(-1, chosen.clamp_min(0)).masked_fill(chosen < 0, -1)
@@ -86,6 +95,7 @@ def draw_routes(driver: Driver, batch: Batch, scored: Scored, k: int, draws: int
         torch.stack([part.segment for part in parts], dim=1),
         torch.stack([part.ratio for part in parts], dim=1),
         torch.from_numpy(share).float(),
+        torch.from_numpy(own_share).float(),
     )
 
 

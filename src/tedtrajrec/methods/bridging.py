@@ -109,15 +109,15 @@ def _mend(router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints
         order = np.lexsort([way, b - a, np.isinf(way), gap])
         best = order[np.searchsorted(gap[order], np.arange(len(begin)))]
         has_way = np.isfinite(way[best])
-        best = best[has_way]
-        _drive(router, a[best], b[best], reach_m, segment, ratio, broken)
+        few = best[has_way]
+        has_way[has_way] = _drive(router, a[few], b[few], reach_m, segment, ratio, broken)
         begin = np.where(has_way, begin, at)
 
 
 def _drive(
     router: Router, left: Ints, right: Ints, reach_m: float, segment: Ints, ratio: Floats, broken: Bools
-) -> None:
-    """Fill the steps between two with the shortest way between them, where it fits into the time."""
+) -> Bools:
+    """Fill the steps between two with the shortest way between them, and return where it fits into the time."""
     limit = reach_m * (right - left) + TOLERANCE_M
     routes = router.routes(segment[left], ratio[left], segment[right], ratio[right], limit_m=limit)
     fits = np.diff(routes.offsets) > 0
@@ -130,6 +130,7 @@ def _drive(
     found, along = positions_on_tracks(router.network, tracks, np.append(0, np.cumsum(inner)), rows.astype(np.float64))
     segment[rows], ratio[rows] = found, along
     broken[ranges(left[fits] + 1, (right - left)[fits])] = False
+    return fits
 
 
 def _move_fixes(router: Router, fixes: Fixes, around: Around, reach_m: float, price: float, steps: Steps) -> None:

@@ -171,6 +171,7 @@ class Driver:
             moved = self._bridge(batch, offsets, fix, Known(segment[fix], ratios, known[fix], far[fix]), steps)
             same = segment[moved] == out.segment[moved, None]
             worst = np.where(segment[moved] >= 0, log_prob[moved], np.inf).min(axis=1)  # of those not among the choices
+            worst[np.isinf(worst)] = np.nan  # of a step without any choice nobody has said how likely it is
             out.log_prob[moved] = np.where(same.any(axis=1), np.where(same, log_prob[moved], 0).sum(axis=1), worst)
             out.ratio[:] = self._placed(offsets, out, low, high, batch.step_s)
         return out
@@ -189,6 +190,7 @@ class Driver:
             lowest=low,
             highest=high,
             gap_m=gap_m,
+            broken=trips.broken,
         )
 
     def _bridge(self, batch: Batch, offsets: Ints, fix: Ints, known: Known, steps: Steps) -> Bools:

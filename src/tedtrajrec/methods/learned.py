@@ -26,6 +26,7 @@ from tedtrajrec.nn.point_features import Nearby, pad_candidates
 from tedtrajrec.nn.recorded import Recorded
 from tedtrajrec.nn.roads import Roads
 
+TABLE = "road_gnn.table"  # the name of weights with a row for each segment
 CALIBRATION = "calibration."  # how names of its arrays begin in the state
 MOST_LAYERS = 1000  # more are a mistake, or a file that means to do harm
 

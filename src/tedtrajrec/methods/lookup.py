@@ -122,10 +122,10 @@ class Lookup(Method[LookupConfig]):
         """Return the segment with most votes at every step, its mean ratio, and the log of its share of the votes."""
         return Recovered(*(part[..., 0] for part in self.best(batch, 1)))
 
-    def best(self, batch: Batch, k: int) -> Choices:
-        """Return the k segments with most votes at every step, likewise."""
-        driven = self._route.drive(batch)
-        segment, ratio, log_prob = most_voted(self.votes(batch, driven, self._chosen), k)
+    def best(self, batch: Batch, k: int, *, at_fixes: bool = False) -> Choices:
+        """Return the k segments with most votes at every step, likewise; ``at_fixes`` as for :meth:`votes`."""
+        driven = self._route.drive(batch, at_fixes=at_fixes)
+        segment, ratio, log_prob = most_voted(self.votes(batch, driven, self._chosen, at_fixes=at_fixes), k)
         lost = np.flatnonzero(segment[:, 0] < 0)
         segment[lost, 0], ratio[lost, 0] = driven.segment[lost], driven.ratio[lost]
         lost = lost[segment[lost, 0] < 0]
@@ -141,6 +141,7 @@ class Lookup(Method[LookupConfig]):
         chosen: Chosen | None = None,
         *,
         left_out: Ints | None = None,
+        at_fixes: bool = False,
         workers: int | None = None,
     ) -> Votes:
         """Return the votes at the real steps of a batch.
@@ -155,13 +156,15 @@ class Lookup(Method[LookupConfig]):
             Settings instead of those that training trips decided.
         left_out
             For each trip the past trip that is itself, and so has no vote; -1 for none [B].
+        at_fixes
+            Whether observed steps are when their fixes were, as for methods that answer these (``answers_fixes``).
         workers
             Number of threads; all processors if not given.
         """
         chosen = chosen or self._chosen
         start = batch.start.cpu().numpy()
         fixes = self._fixes(batch.fixes(self.network), start, driven, chosen.noise_m, left_out)
-        offsets, time = batch.step_times()
+        offsets, time = batch.step_times(at_fixes=at_fixes)
         since = (time - np.repeat(start, np.diff(offsets))).astype(np.float64)
         weights = Weights(self.config.scale_s, self.config.near_m, chosen.route)
 

@@ -40,6 +40,7 @@ def place(
     lowest: ArrayLike | None = None,
     highest: ArrayLike | None = None,
     gap_m: ArrayLike | None = None,
+    broken: ArrayLike | None = None,
     workers: int | None = None,
 ) -> Floats:
     """Return the ratios nearest to those proposed that can be driven [N].
@@ -67,6 +68,9 @@ def place(
     gap_m
         Metres from the end of the segment before to the start of a step's own, for steps that come from another
         segment, inf for no way [N]; None: they are searched.
+    broken
+        Which moves from another segment are known not to be driven [N]: of two that exclude each other, this one is
+        left as it is. None: the later one is.
     workers
         Threads to use; None: all cores. Results do not depend on it.
     """
@@ -90,6 +94,8 @@ def place(
         gap = router.distances(seg[moves - 1], 1.0, seg[moves], 0.0, limit_m=reach[moves], workers=workers)
     else:
         gap = np.asarray(gap_m, np.float64)[placed[moves]]
+    if broken is not None:
+        gap = np.where(np.asarray(broken)[placed[moves]], np.inf, gap)
     slack = reach[moves] - gap - length[seg[moves - 1]]
     most[moves] = np.where(gap <= reach[moves], slack, np.inf)
 

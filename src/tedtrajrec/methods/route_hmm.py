@@ -154,14 +154,17 @@ class RouteHmm(Method[RouteHmmConfig]):
         log_prob[_step_of_fix(batch)[known]] = np.log(driven.fix_probability[known].clip(min=LEAST))
         return as_recovered(batch, segment, ratio, log_prob)
 
-    def drive(self, batch: Batch) -> Driven:
-        """Match the fixes of a batch and drive the routes between them, where there are any."""
+    def drive(self, batch: Batch, *, at_fixes: bool = False) -> Driven:
+        """Match the fixes of a batch and drive the routes between them, where there are any.
+
+        With ``at_fixes``, the position of an observed step is that of its fix.
+        """
         fixes = batch.fixes(self.network)
         matched = self._matcher.match(fixes)
         tracks = tracks_of(fixes, matched)
         if self._popular is not None:
             tracks = _reroute(tracks, self._popular)
-        at = positions_on_tracks(self._roads, tracks, *batch.step_times(), metre_cost=self._metre_cost)
+        at = positions_on_tracks(self._roads, tracks, *batch.step_times(at_fixes=at_fixes), metre_cost=self._metre_cost)
         n = self.network.n_segments
         fix_segment, fix_ratio = off_links(self._links, n, matched.segment, matched.ratio)
         return Driven(fix_segment, fix_ratio, matched.probability, *off_links(self._links, n, *at))

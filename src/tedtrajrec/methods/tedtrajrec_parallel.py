@@ -26,7 +26,7 @@ from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recov
 from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, votes_for, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, LatticeBuilder, Past
-from tedtrajrec.methods.learned import DecodingMethod, Inputs, LearnedConfig, Losses
+from tedtrajrec.methods.learned import TABLE, DecodingMethod, Inputs, LearnedConfig, Losses
 from tedtrajrec.methods.lookup import Lookup
 from tedtrajrec.methods.parallel_inputs import (
     MOVING,
@@ -55,7 +55,6 @@ from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
 from tedtrajrec.nn.transitions import TransitionScorer
 
-TABLE = "road_gnn.table"  # the only weights that depend on the network
 VOTED_FOR = 40  # segments of a step with most votes; few steps have more
 
 Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
@@ -320,7 +319,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Return the options of a batch that has been scored; votes count where there is someone to ask."""
         votes = None
         if voted and self._lookup is not None:
-            votes = votes_for(scored, self._lookup.best(batch, VOTED_FOR))
+            votes = votes_for(scored, self._lookup.best(batch, VOTED_FOR, at_fixes=True))
         return options_of(scored, self.ends, votes, voted)
 
     @property
@@ -335,9 +334,9 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
         return self._calibrated(batch, answer), broken
 
-    def alternatives(self, batch: Batch, k: int, *, draws: int = DRAWS) -> Alternatives:
+    def alternatives(self, batch: Batch, k: int, *, own: Tensor | None = None, draws: int = DRAWS) -> Alternatives:
         """Return the k most likely routes of each trip; see :func:`draw_routes`."""
-        return draw_routes(self._driver, batch, self._scored_batch(batch), k, draws)
+        return draw_routes(self._driver, batch, self._scored_batch(batch), k, draws, own)
 
     def recover_with_alternatives(self, batch: Batch, k: int) -> tuple[Recovered, Alternatives]:
         """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
@@ -346,7 +345,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
             found = self._driven(batch, self._options_of(batch, scored, self.config.voted), self._search)[0]
         else:
             found = self._calibrated(batch, Recovered(*self._decoded(scored)))
-        return found, draw_routes(self._driver, batch, scored, k, DRAWS)
+        return found, draw_routes(self._driver, batch, scored, k, DRAWS, found.segment)
 
     def _scored_batch(self, batch: Batch) -> Scored:
         if self.training:

@@ -52,7 +52,7 @@ def answers(lists: Tensor, states: Tensor, places: Places, weights: Weights, dro
     weights
         Of the layers.
     dropout
-        Share of the last hidden numbers that are dropped, to a 256th.
+        Share of the last hidden numbers that are dropped, to a 256th, one of them at least.
     """
     seed = int(torch.randint(2**62, ())) if dropout else 0
     found: Tensor = _Answers.apply(lists, states, *weights, places, dropout, seed)  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ def _kept(like: Tensor, dropout: float, seed: int) -> Tensor:
 
     Eight come of one drawn number, as drawing one for each takes longer than a layer.
     """
-    dropped = round(dropout * LEVELS)
+    dropped = min(max(round(dropout * LEVELS), 1), LEVELS - 1)
     drawn = torch.empty(-(-like.numel() // 8), dtype=torch.int64)
     drawn.random_(-(2**63), None, generator=torch.Generator().manual_seed(seed))
     kept = drawn.view(torch.uint8)[: like.numel()].view(like.shape) >= dropped

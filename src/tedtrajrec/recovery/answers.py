@@ -125,7 +125,8 @@ def _recovered(method: Method[Any], router: Router, batch: Batch, k: int) -> tup
     if inner is method:
         found, drawn = inner.recover_with_alternatives(batch, k + 1)
     else:
-        found, drawn = _answered(method, batch), inner.alternatives(batch, k + 1)
+        found = _answered(method, batch)
+        drawn = inner.alternatives(batch, k + 1, own=found.segment)
     return found, _others(router, batch, found, drawn, k)
 
 
@@ -148,14 +149,14 @@ def _others(router: Router, batch: Batch, found: Recovered, drawn: Alternatives,
     keys = route_keys(router, placed, mask, TOP_SPEED_MPS * batch.step_s)
     chance = drawn.probability.cpu().numpy()
     same = keys[:, 1:] == keys[:, :1]
-    own_share = np.where(same, chance, 0.0).max(axis=1)
     order = np.argsort(same | (chance == 0), axis=1, kind="stable")[:, :k]  # other routes first, likely ones first
     other = np.take_along_axis(~same & (chance > 0), order, axis=1)
     at = torch.from_numpy(order)[..., None].expand(-1, -1, mask.shape[1])
     return Alternatives(
         segment.gather(1, at).masked_fill(~torch.from_numpy(other)[..., None], -1),
         drawn.ratio.cpu().gather(1, at),
-        torch.from_numpy(np.column_stack([own_share, np.where(other, np.take_along_axis(chance, order, axis=1), 0.0)])),
+        torch.from_numpy(np.column_stack([drawn.own, np.where(other, np.take_along_axis(chance, order, axis=1), 0.0)])),
+        drawn.own,
     )
 
 

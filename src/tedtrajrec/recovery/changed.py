@@ -17,9 +17,9 @@ from scipy.spatial import cKDTree
 
 from tedtrajrec.config import from_dict
 from tedtrajrec.errors import InputError
-from tedtrajrec.methods.base import Arrays, read_description
+from tedtrajrec.methods.base import Arrays, Origin, read_description
 from tedtrajrec.methods.lattice import Past
-from tedtrajrec.methods.learned import LearnedMethod
+from tedtrajrec.methods.learned import TABLE, LearnedMethod
 from tedtrajrec.methods.lookup import PAST as TRIPS
 from tedtrajrec.methods.lookup import ROUTE
 from tedtrajrec.methods.past.links import Links, with_links
@@ -37,7 +37,6 @@ MOST_APART_M = 5.0
 MOST_LONGER = 0.02
 LEAST_KEPT = 0.5  # of the new segments, below which it is another city
 
-VECTORS = "road_gnn.table"  # weights with a row for each segment
 SCORES = ("decoder.score.weight", "decoder.score.bias")
 
 
@@ -100,7 +99,7 @@ def load_on_changed(folder: Path, old: RoadNetwork, new: RoadNetwork, change: Ch
     cls = method_class(described["method"])
     method = cls(new, from_dict(cls.Config, described["config"]))
     # Other learned methods keep more by segment or by place than is known how to renumber.
-    if not (isinstance(method, LearnedMethod) and VECTORS in method.state_dict()):
+    if not (isinstance(method, LearnedMethod) and TABLE in method.state_dict()):
         raise InputError(
             f"{method.name} knows one network only, and {change}",
             file=folder,
@@ -109,8 +108,11 @@ def load_on_changed(folder: Path, old: RoadNetwork, new: RoadNetwork, change: Ch
     weights = folder / "model.safetensors"
     try:
         method.restore(renumbered(load_file(weights), change, old, new))
+        if "origin" in described:
+            method.origin = Origin(**described["origin"])
     except (safetensors.SafetensorError, KeyError, IndexError, ValueError, TypeError, OSError) as error:
         raise InputError(f"this does not hold the tables of {method.name} ({error})", file=weights) from error
+    method.start = described.get("start")
     method.see_places_as_on(old)
     return method
 
@@ -119,10 +121,10 @@ def renumbered(state: Arrays, change: Change, old: RoadNetwork, new: RoadNetwork
     """Return the state of a learned method for the new network; of new segments nothing is known."""
     kept = np.flatnonzero(change.old >= 0)
     out = {name: array for name, array in state.items() if not name.startswith(PAST)}
-    for name in (VECTORS, *SCORES):
+    for name in (TABLE, *SCORES):
         if name in state:
             # New segments have no vector of their own, and are as likely as the mean of the old ones.
-            usual = np.zeros(state[name].shape[1:]) if name == VECTORS else state[name].mean(axis=0, dtype=np.float64)
+            usual = np.zeros(state[name].shape[1:]) if name == TABLE else state[name].mean(axis=0, dtype=np.float64)
             out[name] = np.broadcast_to(usual, (len(change.old), *usual.shape)).astype(state[name].dtype)
             out[name][kept] = state[name][change.old[kept]]
     taught = {name.removeprefix(PAST): array for name, array in state.items() if name.startswith(PAST)}

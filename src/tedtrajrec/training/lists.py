@@ -18,6 +18,7 @@ from tedtrajrec.config import from_dict, to_dict
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import read_json, replacing
+from tedtrajrec.training.loop import is_begun
 
 FILE = "lists.json"
 SIZES = (48, 64, 96, 144, 192, 256)
@@ -67,7 +68,7 @@ def choose_lists(method: Listing, run: str | Path, batches: Iterable[Batch], *, 
     """
     folder = Path(run)
     lists = read_lists(folder)
-    if lists is None and not (folder / "train.json").exists():
+    if lists is None and not is_begun(folder):
         lists = suited_lists(method, batches)
         if lists is not None and write:
             folder.mkdir(parents=True, exist_ok=True)

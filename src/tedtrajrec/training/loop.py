@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from tedtrajrec.config import to_dict
+from tedtrajrec.config import completed, to_dict
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
-from tedtrajrec.files import replacing
+from tedtrajrec.files import read_json, replacing
 from tedtrajrec.methods.learned import I, LearnedMethod
 from tedtrajrec.training.batches import ahead, epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
@@ -33,6 +33,7 @@ from tedtrajrec.training.distributed import ALONE, Ranks
 from tedtrajrec.training.memory import give_back
 from tedtrajrec.training.trainer import Trainer
 
+SETTINGS = "train.json"
 CHECKPOINT_S = 60.0  # seconds between states within an epoch
 TIDY_S = 15.0  # and between those at which memory is given back
 VALID_TRIPS = 512  # of one validation batch
@@ -44,7 +45,7 @@ class Fitted:
 
     epochs: int  # done
     best_epoch: int
-    best_accuracy: float  # on validation trips
+    best_accuracy: float  # on validation trips; NaN where there are none
     finished: bool  # False where time was up; the same call goes on
     seconds: float  # of this call
 
@@ -52,10 +53,10 @@ class Fitted:
         if self.finished and not self.epochs:
             return f"learned from past trips in {self.seconds:.0f} s; there is nothing to train"
         state = "finished" if self.finished else "stopped in time, to be gone on with"
-        return (
-            f"{self.epochs} epochs in {self.seconds:.0f} s, {state}; best validation accuracy "
-            f"{self.best_accuracy:.4f} after epoch {self.best_epoch + 1}"
-        )
+        best = f"best validation accuracy {self.best_accuracy:.4f} after epoch {self.best_epoch + 1}"
+        if math.isnan(self.best_accuracy):
+            best = "no validation trips, so the weights are those of the last epoch and no probability is calibrated"
+        return f"{self.epochs} epochs in {self.seconds:.0f} s, {state}; {best}"
 
 
 def fit(
@@ -104,7 +105,7 @@ def fit(
         raise InputError("the dataset has no training trips", file=dataset.path)
     if 0 < config.most_train < len(split):
         raise ValueError(f"the dataset has {len(split)} training trips: take a part of it with few_trips")
-    _same_settings(folder / "train.json", _describe(method, dataset, config), ranks)
+    _same_settings(folder / SETTINGS, _describe(method, dataset, config), type(method).Config, ranks)
     method.to(choose_device(device))
     if method.device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32: products three times faster, and no worse to train with
@@ -155,7 +156,7 @@ def fit(
                         save_checkpoint(folder, method, trainer.optimizer, progress)
                     saved = now
                     if late:
-                        return _fitted(progress, started)
+                        return _fitted(progress, started, dataset)
         trainer.settle(progress)
         trainer.catch_up()
         ranks.copy_first(method.state_dict().values())  # weights are equal, but running means are of each rank's trips
@@ -173,7 +174,7 @@ def fit(
         if ranks.first_says(saved > deadline):
             break
     progress.finished = progress.finished or progress.epoch >= config.epochs
-    return _fitted(progress, started)
+    return _fitted(progress, started, dataset)
 
 
 def choose_device(name: str) -> torch.device:
@@ -273,11 +274,19 @@ def _describe(method: LearnedMethod[Any, Any], dataset: Dataset, config: TrainCo
     }
 
 
-def _same_settings(file: Path, settings: dict[str, Any], ranks: Ranks) -> None:
-    """Write the settings of a new run; refuse to go on with others."""
+def is_begun(run: str | Path) -> bool:
+    """Return whether training in a run directory has begun, so that the settings of the run are fixed."""
+    return (Path(run) / SETTINGS).exists()
+
+
+def _same_settings(file: Path, settings: dict[str, Any], model: type[Any], ranks: Ranks) -> None:
+    """Write the settings of a new run; refuse to go on with others.
+
+    A run of before lacks settings that are new; it was made with what is their default.
+    """
     text = json.dumps(settings, indent=2) + "\n"
     if file.exists():
-        if file.read_text("utf-8") != text:
+        if _with_new_settings(file, model) != json.loads(text):
             raise ConfigError(
                 f"{file.parent} holds a run with other settings or another dataset; "
                 "give another folder, or the same settings and dataset."
@@ -287,12 +296,23 @@ def _same_settings(file: Path, settings: dict[str, Any], ranks: Ranks) -> None:
             path.write_text(text, "utf-8")
 
 
+def _with_new_settings(file: Path, model: type[Any]) -> Any:  # noqa: ANN401  (whatever the file holds)
+    """Return the settings of a run with those that it lacks, or as they are where they are not of this version."""
+    said = read_json(file, "the settings of a training run")
+    try:
+        own = {key: value for key, value in said["method"].items() if key != "name"}
+        method = {"name": said["method"]["name"], **completed(model, own)}
+        return json.loads(json.dumps(said | {"method": method, "train": completed(TrainConfig, said["train"])}))
+    except (ConfigError, KeyError, TypeError, AttributeError):
+        return said
+
+
 def _write_history(folder: Path, progress: Progress) -> None:
     with replacing(folder / "metrics.jsonl") as path:
         path.write_text("".join(json.dumps(row) + "\n" for row in progress.history), "utf-8")
 
 
-def _fitted(progress: Progress, started: float) -> Fitted:
-    return Fitted(
-        progress.epoch, progress.best_epoch, progress.best, progress.finished, round(time.monotonic() - started, 1)
-    )
+def _fitted(progress: Progress, started: float, dataset: Dataset) -> Fitted:
+    best = progress.best if len(dataset.split("valid")) else math.nan
+    seconds = round(time.monotonic() - started, 1)
+    return Fitted(progress.epoch, progress.best_epoch, best, progress.finished, seconds)

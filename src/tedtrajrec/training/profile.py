@@ -80,6 +80,7 @@ def motion(trips: Trips) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], 
 def write_profile(folder: str | Path, dataset: Dataset, keep: Sequence[str], rule: Rule = "exact") -> Profile:
     """Write ``network.npz`` and ``profile.json`` into the folder of a model; see :func:`make_profile`."""
     profile = make_profile(dataset, keep, rule)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     dataset.network.save(Path(folder) / NETWORK)
     with replacing(Path(folder) / PROFILE) as path:
         path.write_text(json.dumps(to_dict(profile), indent=2) + "\n", "utf-8")

@@ -28,8 +28,8 @@ from tedtrajrec.training.config import PRESETS, TrainConfig
 from tedtrajrec.training.distributed import joined, launched
 from tedtrajrec.training.lists import MOST_TRIPS as MOST_LISTED
 from tedtrajrec.training.lists import Listing, choose_lists
-from tedtrajrec.training.loop import Fitted, choose_device, fit, validation_batches
-from tedtrajrec.training.profile import write_profile
+from tedtrajrec.training.loop import Fitted, choose_device, fit, is_begun, validation_batches
+from tedtrajrec.training.profile import PROFILE, write_profile
 from tedtrajrec.training.start import few_trips, start_from
 from tedtrajrec.work import only_run
 
@@ -104,6 +104,9 @@ def train_method(
         method.precompute(prepared)
         if choose and isinstance(method, Listing) and "most" not in given:
             choose_lists(method, run, _few_validation_batches(prepared, settings, MOST_LISTED), write=first)
+        # Before it begins, so that a run that is killed can be used and exported.
+        if first and len(prepared.split("train")) and not is_begun(run):
+            write_profile(run, prepared, settings.keep, settings.rule)
         with _threads_for(method.config.d), joined(choose_device(device)) as ranks:
             fitted = fit(
                 method,
@@ -115,7 +118,7 @@ def train_method(
                 show_progress=show_progress,
                 ranks=ranks,
             )
-        if first:
+        if first and not (Path(run) / PROFILE).is_file():  # a run of before
             write_profile(run, prepared, settings.keep, settings.rule)
         if first and fitted.finished:
             if choose and not given & set(Search._fields):

@@ -13,7 +13,7 @@ from tedtrajrec.data.clock import local_seconds
 from tedtrajrec.data.dataset import SHARD_TRIPS, SPLITS, write_dataset
 from tedtrajrec.data.preparing import listing
 from tedtrajrec.data.preparing.config import PrepareConfig, SplitConfig
-from tedtrajrec.data.preparing.drops import Drop, count_drops
+from tedtrajrec.data.preparing.drops import DENSE_ENOUGH, TOO_SPARSE, Drop, count_drops
 from tedtrajrec.data.preparing.fingerprints import SharedFixes, hash_trips, is_repeated
 from tedtrajrec.data.preparing.parts import Work
 from tedtrajrec.data.preparing.splitting import NO_SPLIT, split_by_day, split_by_trip
@@ -50,7 +50,9 @@ def assemble(
     dropped = dict(Counter(account.cleaned.trips_dropped) + Counter(account.dropped) + Counter(count_drops(why)))
     if (split == NO_SPLIT).all():
         reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in dropped.items())
-        raise InputError(f"no trip is left; dropped: {reasons}", file=source, remedy="Loosen the settings.")
+        sparse = 2 * dropped.get(TOO_SPARSE, 0) > sum(dropped.values())
+        remedy = DENSE_ENOUGH if sparse else "Loosen the settings."
+        raise InputError(f"no trip is left; dropped: {reasons}", file=source, remedy=remedy)
     _write_list(work, why)
     write_dataset(
         work.dataset,

@@ -34,6 +34,13 @@ class Drop(IntEnum):
         return self.name.lower()
 
 
+TOO_SPARSE = Drop.UNKNOWN_TRUTH.text
+DENSE_ENOUGH = (
+    "A dataset is made of past trips with a fix every step or two, of which most are hidden in training; sparse trips "
+    "are recovered as they are."
+)
+
+
 def trimmed(steps: Trips) -> Mask:
     """Return which steps [K] lie from the first to the last one that has a fix and a known position, of each trip."""
     if steps.segment is None:
