@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -155,11 +156,20 @@ def test_rows_in_are_rows_used_and_rejects(city: RoadNetwork, tmp_path: Path, mo
         ("4", "timestamp", "yesterday"),
         ("5", "lat", "north"),
     ]
-    assert (done.rows_unreadable, dict(done.rejects)) == (4, {"too few": 3, "alone": 3})
+    assert done.rows_unreadable == 4
+    assert dict(done.rejects) == {
+        "too few": 3,
+        "alone": 3,
+        "row, column 'timestamp': is not an epoch time like the others in this column": 1,
+        "row, column 'lat': is not a number": 1,
+        "row, column 'traj_id': there is no trip id": 1,
+        "row: has 2 fields where the header has 6": 1,
+    }
     assert done.trips_in == done.trips + len(whole) == 13
     told = str(done)
     assert "10 of 13 trips recovered from 40 of 43 fixes" in told
     assert f"listed in {tmp_path / 'r.rejects.csv'}" in told
+    assert "1  row, column 'traj_id': there is no trip id" in told
 
 
 def test_where_rejects_go(source: Path, city: RoadNetwork, tmp_path: Path) -> None:
@@ -212,9 +222,30 @@ def test_the_summary_of_trips(source: Path, city: RoadNetwork, tmp_path: Path, m
     assert rows["start"].dt.epoch("s").to_list() == made.time[made.offsets[:-1]].tolist()
     assert done.km == pytest.approx(rows["km"].sum())
     assert done.hours * 60 == pytest.approx(rows["minutes"].sum())
+    assert done.break_hours * 60 == pytest.approx(rows["break_minutes"].sum())
+    assert done.hours + done.break_hours == pytest.approx((rows["end"] - rows["start"]).sum().total_seconds() / 3600)
+    assert done.confident == pytest.approx((made.extra["probability"] >= np.float32(0.8)).mean())
     text = pl.read_csv(tmp_path / "s.csv", try_parse_dates=True)
     assert text["end"].dt.epoch("s").to_list() == rows["end"].dt.epoch("s").to_list()
     assert text.drop("start", "end").equals(rows.drop("start", "end"))
+
+
+def test_the_total_is_of_all_steps(city: RoadNetwork, source: Path, tmp_path: Path) -> None:
+    class KnowsFew(QuickRecoverer):
+        """Knows the probability of the first trips of the file only."""
+
+        def recover_trips(self, trips: Trips, step_s: int | None = None, *, alternatives: int = 0) -> RecoveredTrips:
+            found = super().recover_trips(trips, step_s, alternatives=alternatives)
+            sure = found.trip_of_row < self.rated
+            return dataclasses.replace(found, probability=np.where(sure, 1, np.nan).astype(np.float32))
+
+    recoverer: Any = KnowsFew(city)
+    lengths = expected(city, source).lengths
+    recoverer.rated = 10
+    assert recover_file(source, tmp_path / "r.csv", recoverer).confident is None
+    recoverer.rated = 45
+    done = recover_file(source, tmp_path / "r.csv", recoverer)
+    assert done.confident == pytest.approx(lengths[:45].sum() / lengths.sum())
 
 
 def test_trimmed_and_hashed(source: Path, city: RoadNetwork, tmp_path: Path) -> None:

@@ -180,5 +180,6 @@ def _added(parts: list[RecoverySummary], place: str) -> RecoverySummary:
         hours=sum(part.hours for part in parts),
         confident=sum(share * count for share, count in sure) / steps if steps else None,
         breaks=sum(part.breaks for part in parts),
+        break_hours=sum(part.break_hours for part in parts),
         rejects_file=f"the .rejects.csv files in {place}",
     )

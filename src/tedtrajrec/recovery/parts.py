@@ -23,7 +23,7 @@ from tedtrajrec.trips.table import Trips
 from tedtrajrec.trips.writers import write_trips
 from tedtrajrec.work import WorkFolder, read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 _OURS = r"\d{6}\.(steps\.parquet|trips\.parquet|json)|(recovered|summary)\..*|rejects\.csv"
 
 

@@ -28,7 +28,7 @@ from tedtrajrec.recovery.parts import RecoveryParts
 from tedtrajrec.recovery.privacy import trim_ends, with_hashed_ids
 from tedtrajrec.recovery.recovered import NO_TIME, RecoveredTrips
 from tedtrajrec.recovery.rejects import default_place, write_rejects
-from tedtrajrec.recovery.summary import RecoverySummary, check_ending, summarise_trips, write_trip_rows
+from tedtrajrec.recovery.summary import RecoverySummary, check_ending, confident_share, summarise_trips, write_trip_rows
 from tedtrajrec.threads import Over, labelled
 from tedtrajrec.trips.files.porto import is_porto
 from tedtrajrec.trips.readers import RejectedRows, iter_trips, open_source
@@ -228,22 +228,22 @@ def _put_together(
 ) -> RecoverySummary:
     """Stream the parts into the files that were asked for, the recovered trips last."""
     unreadable = [tuple(row) for row in (parts.all_read or {})["unreadable"]]
-    counts: Counter[str] = Counter()
+    counts = Counter(_row_reason(column, reason) for _, column, _, reason in unreadable)
     trips_in = fixes_in = fixes_rejected = 0
     for account in parts.accounts():
         trips_in += account.trips_in
         fixes_in += account.fixes_in
         fixes_rejected += account.fixes_rejected
         counts.update(reason for _, _, reason in account.rejects)
-    trips = steps = breaks = 0
-    km = minutes = confident = weighed = 0.0
+    trips = steps = breaks = rated = sure = 0
+    km = minutes = break_minutes = 0.0
     for rows in parts.trips():
         trips, steps, breaks = trips + len(rows), steps + int(rows["steps"].sum()), breaks + int(rows["breaks"].sum())
+        rated, sure = rated + int(rows["rated"].sum()), sure + int(rows["sure"].sum())
         km, minutes = km + float(rows["km"].sum()), minutes + float(rows["minutes"].sum())
-        known = rows.filter(rows["confident"].is_not_null())
-        confident += float((known["confident"] * known["steps"]).sum())
-        weighed += float(known["steps"].sum())
-    if counts or unreadable or always_list:
+        break_minutes += float(rows["break_minutes"].sum())
+    confident = float(confident_share(sure, rated, steps))
+    if counts or always_list:
         with parts.making(listing, "rejects") as made:
             write_rejects((row for account in parts.accounts() for row in account.rejects), unreadable, made)
     else:
@@ -265,10 +265,16 @@ def _put_together(
         steps=steps,
         km=round(km, 3),
         hours=minutes / 60,
-        confident=confident / weighed if weighed else None,
+        confident=None if np.isnan(confident) else confident,
         breaks=breaks,
+        break_hours=break_minutes / 60,
         rejects_file=str(listing),
     )
+
+
+def _row_reason(column: str, reason: str) -> str:
+    """Return the reason of a row that never became a fix as errors tell it, but for values and numbers of rows."""
+    return f"row, column '{column}': {reason}" if column else f"row: {reason}"
 
 
 def _check_places(source: Path, output: Path, listing: Path, summary: Path | None) -> None:
