@@ -183,7 +183,18 @@ CASES = {
         CLEAN,
         "row 1, column 'POLYLINE'",
     ),
-    "trips: nothing left": ("t.csv", GOOD, CLEAN + " --set min_length_m=100000", "nothing is left"),
+    "trips: nothing left": (
+        "t.csv",
+        GOOD,
+        CLEAN + " --set min_length_m=100000",
+        "most of all for 'below min duration' (3 fixes). Loosen the settings, see docs/cleaning.md.\ntrips  ",
+    ),
+    "trips: no row left": (
+        "t.csv",
+        HEADER + "a,01.07.2013 00:00,-8.6,41.1\n",
+        CLEAN + " --rejects {out}/r.csv",
+        "row 1, column 'timestamp': '01.07.2013 00:00' is not a time that can be read; none of the rows can be used",
+    ),
     # settings and options
     "settings: unknown name": ("t.csv", GOOD, CLEAN + " --set max_gap=3", "Unknown setting 'max_gap'"),
     "settings: wrong type": ("t.csv", GOOD, CLEAN + " --set max_gap_s=long", "must be of type float"),

@@ -9,13 +9,36 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import rich.markup
+import typer
 
 from tedtrajrec import __version__
 from tedtrajrec.cli import app, main
 from tedtrajrec.cli.demo import demo_commands, rehearsal_commands, run_demo
+from tedtrajrec.config import load_config
+from tedtrajrec.data.prepare import PrepareConfig
 from tedtrajrec.methods.registry import METHODS
+from tedtrajrec.methods.route_hmm import RouteHmmConfig
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.trips.clean import CleanConfig
 from tedtrajrec.trips.readers import read_trips
+from tedtrajrec.trips.simulation.config import SimulationConfig
+
+EXAMPLES_FOR = {
+    "simulate": SimulationConfig,
+    "clean": CleanConfig,
+    "prepare": PrepareConfig,
+    "evaluate": RouteHmmConfig,
+}
+
+
+def commands_of(group):
+    """Return all commands below a group."""
+    return [
+        command
+        for entry in group.commands.values()
+        for command in (commands_of(entry) if hasattr(entry, "commands") else [entry])
+    ]
 
 
 def run(words, capsys):
@@ -152,6 +175,19 @@ def test_rows_that_cannot_be_read_are_listed_beside_what_cleaning_drops(tmp_path
     assert clean.time[0] == 1372669200  # 10:00 in Lisbon's summer is 9:00 UTC
 
 
+def test_trips_off_the_network_are_called_so(tmp_path, capsys):
+    run(f"network build synthetic -o {tmp_path}/n.npz", capsys)
+    rows = ["traj_id,timestamp,lon,lat", *(f"a,{1372636858 + 60 * i},{-30 + 0.005 * i},10" for i in range(9))]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(SystemExit):
+        main(f"clean {tmp_path}/t.csv --network {tmp_path}/n.npz -o {tmp_path}/c.csv".split())
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first.endswith(
+        "'outside' (9 fixes). Is this the network of their city, and are lon and lat in the right columns?"
+    )
+    assert second.startswith("trips ")
+
+
 def test_an_empty_column_leaves_a_name_alone(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("traj_id,timestamp,lon,lat,segment\na,1372636858,-8.6,41.1,tram 22\n")
     run(f"thin {tmp_path}/t.csv --columns segment= -o {tmp_path}/s.parquet", capsys)
@@ -187,7 +223,44 @@ def test_a_second_process_is_interrupted_and_leaves_nothing(tmp_path, number, co
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in said
+    assert ("Interrupted." in said) == (number == signal.SIGINT)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("recover a.csv -o b.csv", "Interrupted; the same command goes on from here.\n"),
+        ("thin a.csv -o b.csv", "Interrupted.\n"),
+    ],
+)
+def test_an_interrupted_verb_says_whether_it_can_go_on(words, said, monkeypatch, capsys):
+    from tedtrajrec import cli
+
+    def interrupted(_):
+        raise SystemExit(130)  # what Typer makes of Ctrl-C
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == said
+
+
+def test_help_prints_brackets_and_examples_that_the_verb_takes(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "300")
+    said = run("serve --help", capsys)
+    for default in ("route_hmm", "auto", "feasible"):
+        assert f"(default: {default})" in said
+    for verb, config in EXAMPLES_FOR.items():
+        (examples,) = re.findall(r"One setting, such as (\S+?);", run(f"{verb} --help", capsys))
+        load_config(config, None, [examples])
+
+
+@pytest.mark.parametrize("command", commands_of(typer.main.get_command(app)), ids=lambda command: command.name)
+def test_no_help_is_taken_for_markup(command):
+    for text in (command.help, *(getattr(option, "help", None) for option in command.params)):
+        assert text is None or rich.markup.render(text).plain == text
 
 
 def test_kernels_find_room_where_neither_package_nor_home_can_be_written(monkeypatch):

@@ -22,7 +22,7 @@ from tedtrajrec.network.candidates import CandidateFinder
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import Over, labelled
 from tedtrajrec.trips.clean import CleanConfig, clean_trips
-from tedtrajrec.trips.cleaning.rejects import CleanSummary, RejectsFile
+from tedtrajrec.trips.cleaning.rejects import CleanSummary, Reason, RejectsFile
 from tedtrajrec.trips.match import STATUS, MatchConfig, Matched, Matcher
 from tedtrajrec.trips.readers import RejectedRows, iter_trips
 from tedtrajrec.trips.route_files import RouteWriter
@@ -116,8 +116,22 @@ def clean_file(
             listing.add_rows(unreadable.to_frame().iter_rows())
             summary += CleanSummary(rows_unreadable=len(unreadable))
         if summary.trips_out == 0:
-            raise InputError(f"nothing is left after cleaning:\n{summary}", file=source, remedy="Loosen the settings.")
+            raise _all_dropped(summary, source)
     return summary
+
+
+def _all_dropped(summary: CleanSummary, source: str | Path) -> InputError:
+    """Return the error of a cleaning that left nothing: its largest cause, what to do, and all the counts."""
+    counts, what = (summary.fixes_dropped, "fixes") if summary.fixes_in else (summary.trips_dropped, "trips")
+    cause = max(counts, key=lambda reason: counts[reason])
+    remedy = "Loosen the settings, see docs/cleaning.md."
+    if cause == Reason.OUTSIDE.text:
+        remedy = "Is this the network of their city, and are lon and lat in the right columns?"
+    return InputError(
+        f"nothing is left after cleaning, most of all for '{cause.replace('_', ' ')}' ({counts[cause]:,} {what})",
+        file=source,
+        remedy=f"{remedy}\n{summary}",
+    )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from tedtrajrec.maps.html import map_file
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.recovery.recovered import RecoveredTrips
 from tedtrajrec.trips.readers import read_trips
+from tedtrajrec.trips.table import TEXT
+from tedtrajrec.trips.writers import write_trips
 from tests.e2e.conftest import Tab
-from tests.maps.made import START, STEP, write_files
+from tests.maps.made import START, STEP, drives, recovered, write_files
 
 OpenTab = Callable[..., Tab]
 
@@ -157,6 +159,25 @@ def test_trips_are_chosen_by_keys_and_breaks_are_dashed(tab: Tab) -> None:
     found = tab.until("tedtrajrec.maps[0].view.queryRenderedFeatures({ layers: ['break'] }).length")
     assert found == 1
     assert tab.page.evaluate("tedtrajrec.maps[0].view.queryRenderedFeatures({ layers: ['truth'] }).length") > 0
+
+
+def test_alternatives_are_listed_but_not_counted(open_tab: OpenTab, tiny_city: RoadNetwork, tmp_path: Path) -> None:
+    first, second, _ = drives(tiny_city)
+    rank = np.array([0, 1, 2, 0], np.int16)
+    trips = recovered(
+        tiny_city,
+        [first, second, first, second],
+        traj_id=np.array(["a", "a", "a", "b"], TEXT),
+        rank=rank,
+        share=np.full(4, 0.5, np.float32),
+    )
+    write_trips(trips.to_trips(), tmp_path / "more.parquet")
+    map_file([tmp_path / "more.parquet"], tmp_path / "more.html")
+    tab = open_tab((tmp_path / "more.html").as_uri())
+    tab.until("globalThis.tedtrajrec?.key !== undefined")
+    assert tab.page.locator("#trips").get_by_role("option").count() == 4
+    assert tab.page.inner_text("#list-name") == "Trips (2)"
+    assert tab.page.inner_text("#status") == "2 trips"
 
 
 def test_two_methods_side_by_side_show_the_same_place(tab: Tab, tiny_city: RoadNetwork) -> None:

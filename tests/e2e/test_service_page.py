@@ -211,7 +211,8 @@ def test_rubbish_is_answered_in_words_and_leaves_the_trips_alone(tab: Tab, site:
     tab.until("document.querySelector('#error').textContent.startsWith('No column')")
     alert = page.get_by_role("alert")
     assert alert.inner_text() == (
-        "No column for traj_id; found: hello, world. Give the file the columns traj_id, timestamp, lon and lat."
+        "No column for traj_id, timestamp, lon and lat; found: hello, world. Rename a column to traj_id, a column to "
+        "timestamp, a column to lon and a column to lat. For a single vehicle, add a column with one value."
     )
     page.set_input_files("#file", {"name": "holiday.jpg", "mimeType": "image/jpeg", "buffer": b"\xff\xd8"})
     tab.until("document.querySelector('#error').textContent.startsWith('holiday.jpg is not a kind of file')")
@@ -220,6 +221,7 @@ def test_rubbish_is_answered_in_words_and_leaves_the_trips_alone(tab: Tab, site:
     naive = b"traj_id,timestamp,lon,lat\na,2013-07-01 10:00:00,-8.6,41.1\na,2013-07-01 10:01:00,-8.6,41.1\n"
     page.set_input_files("#file", {"name": "naive.csv", "mimeType": "text/csv", "buffer": naive})
     tab.until("document.querySelector('#error').textContent.includes('under Options')")
+    assert "?timezone" not in alert.inner_text()
     assert page.locator("#trips").get_by_role("option").count() == 6
     page.set_input_files("#file", site.gpx)
     alert.wait_for(state="hidden")
@@ -250,6 +252,7 @@ def test_nothing_recoverable_is_said_with_the_reason(tab: Tab) -> None:
     tab.page.set_input_files("#file", {"name": "ocean.csv", "mimeType": "text/csv", "buffer": ocean})
     said = tab.until("document.querySelector('#error').textContent.match(/^None of the trips.*/)?.[0]")
     assert said.startswith("None of the trips could be recovered. Why: fewer than two fixes that can be used; no road")
+    assert said.endswith(": is this the network of their city?")
 
 
 def test_a_token_is_asked_for_where_one_is_wanted(open_tab: OpenTab, site: Site) -> None:

@@ -35,6 +35,16 @@ def test_another_area(model: Recoverer, untrained: Recoverer, sparse: Trips) -> 
         assert told.startswith("100% of the fixes lie outside the area of the road network")
 
 
+def test_another_area_is_explained(untrained: Recoverer, sparse: Trips) -> None:
+    told, *_ = untrained.check(sparse.replace(lon=sparse.lat, lat=sparse.lon))
+    assert told.endswith("): they lie inside if lon and lat are exchanged.")
+    (told,) = untrained.check(sparse.replace(lon=sparse.lon + 0.5))
+    assert told.endswith("): is this the network of their city?")
+    told, *_ = untrained.check(sparse.replace(lon=np.where(np.arange(sparse.n_fixes) % 10 == 0, -9.9, sparse.lon)))
+    assert told.startswith("10%")
+    assert told.endswith(").")
+
+
 def test_a_part_of_the_network_without_training_trips(model: Recoverer, sparse: Trips) -> None:
     profile = model.profile
     assert profile is not None

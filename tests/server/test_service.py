@@ -144,6 +144,47 @@ def test_unreadable_rows_of_a_file_are_listed(http: httpx.Client, one: Trips, tm
     assert "noon" in reject["reason"]
 
 
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (
+            "a,b,lat\n1,2,3\n",
+            (
+                "No column for traj_id, timestamp and lon; found: a, b, lat. Rename a column to traj_id, a column to "
+                "timestamp and a column to lon. For a single vehicle, add a column with one value."
+            ),
+        ),
+        (
+            "traj_id,timestamp,lng,longitude,lat\na,1500000000,1,1,3\n",
+            "Columns 'lng' and 'longitude' could each be lon. Rename 'lng' to lon.",
+        ),
+        (
+            "traj_id,timestamp,x,y\na,1500000000,30,104\n",
+            "Lon and lat look swapped: column 'y' has 104. Rename 'y' to lon and 'x' to lat.",
+        ),
+        (
+            "traj_id,timestamp,lon,lat\na,2013-07-01 10:00:00,1,1\n",
+            (
+                "'2013-07-01 10:00:00' has no time zone. Give the zone of such times in the address, for example "
+                "?timezone=Europe/Lisbon."
+            ),
+        ),
+        ("traj_id,timestamp,lon,lat\na,1500000000,west,1\n", "'west' is not a number. Correct or remove the row."),
+        (
+            "traj_id,timestamp,lon,lat,segment\na,1500000000,1,1,tram\n",
+            (
+                "'tram' is not a segment number. A segment is a whole number from 0, or empty; another name keeps the "
+                "column as an extra."
+            ),
+        ),
+    ],
+)
+def test_remedies_are_those_of_a_client(http: httpx.Client, content: str, detail: str) -> None:
+    answer = http.post("/v1/recover", content=content, headers={"Content-Type": "text/csv"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == detail
+
+
 def test_times_as_text(http: httpx.Client, one: Trips) -> None:
     expected = post(http, as_request(one)).json()
     body = as_request(one)

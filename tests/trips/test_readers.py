@@ -201,7 +201,7 @@ def test_repeated_porto_ids_across_blocks(tmp_path: Path, monkeypatch: pytest.Mo
         ("t.csv", HEADER + "a,2013-07-01 00:00:58,-8.6,41.1\n", "58' has no time zone. Give the zone"),
         ("t.csv", HEADER + "a,01/07/2013,-8.6,41.1\n", "'01/07/2013' is not a time that can be read"),
         ("t.csv", "traj_id,timestamp,lon,lat,lat\na,1500000000,1,2,2\n", "column name 'lat' twice"),
-        ("t.csv", "id,when,where\n1,2,3\n", "no column for timestamp; found: id, when, where"),
+        ("t.csv", "id,when,where\n1,2,3\n", "no column for timestamp, lon and lat; found: id, when, where"),
         ("t.csv", HEADER.encode() + b"caf\xe9,1500000000,-8.6,41.1\n", "the text is not UTF-8"),
         ("t.csv", HEADER.encode() + GOOD.encode() * 60_000 + b"\xe9,1500000000,-8.6,41.1\n", "the text is not UTF-8"),
         ("t.csv", HEADER.encode("utf-16"), "the text is not UTF-8"),
@@ -346,12 +346,37 @@ def test_swapped_columns_are_not_set_aside(tmp_path: Path) -> None:
         read_trips(file_of(tmp_path, HEADER + "a,1500000000,30.6,104.07\n"), rejects=RejectedRows())
 
 
-def test_nothing_left(tmp_path: Path) -> None:
-    for text in (HEADER + "a,1500000000,west,41\n", PORTO + "1,A,1,1500000000,False,[[\n"):
-        file = file_of(tmp_path, text)
-        for read in (read_trips, lambda *args, **kwargs: list(iter_trips(*args, **kwargs))):
-            with pytest.raises(InputError, match="none of the rows can be used"):
-                read(file, rejects=RejectedRows())
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        (
+            HEADER + "a,1500000000,west,41\n",
+            (1, "lon"),
+            "'west' is not a number; none of the rows can be used. Correct",
+        ),
+        (PORTO + "1,A,1,1500000000,False,[[\n", (1, "POLYLINE"), "is not a polyline; none of the rows can be used. A "),
+        (
+            HEADER.replace(",", ";") + "a;1500000000;-8,6;41,1\n",
+            (1, "lon"),
+            "'-8,6' has a decimal comma; none of the rows can be used. Write numbers with a decimal point",
+        ),
+        (
+            HEADER + "a,01.07.2013 00:00,-8.6,41.1\n",
+            (1, "timestamp"),
+            "'01.07.2013 00:00' is not a time that can be read; none of the rows can be used. Write times as ISO 8601",
+        ),
+        (HEADER + "a,1500000000,-8,6,41,1\n" * 2, (1, None), "has 6 fields where the header has 4"),
+        (HEADER, (None, None), "the file has a header but no rows"),
+    ],
+)
+def test_nothing_left_says_why(tmp_path: Path, text: str, place: tuple[int | None, str | None], words: str) -> None:
+    file = file_of(tmp_path, text)
+    for read in (read_trips, lambda *args, **kwargs: list(iter_trips(*args, **kwargs))):
+        with pytest.raises(InputError) as error:
+            read(file, rejects=RejectedRows())
+        assert (error.value.row, error.value.field) == place
+        assert words in str(error.value)
+        assert "none of the rows" not in words or "--rejects" not in str(error.value)  # they are set aside already
 
 
 def test_no_rejects_is_an_empty_frame() -> None:

@@ -25,6 +25,9 @@ from tedtrajrec.errors import TedtrajrecError
 
 __all__ = ["DEMO", "app", "main"]
 
+INTERRUPTED = 128 + signal.SIGINT  # the exit code that Typer makes of Ctrl-C, without a word
+GOING_ON = ("prepare", "train", "benchmark", "uses", "recover")  # verbs that keep what is done; the others start over
+
 app = typer.Typer(
     name="tedtrajrec",
     help="Turns sparse, irregular GPS into dense trips on the road network.",
@@ -45,10 +48,16 @@ app.add_typer(map_.app)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's error is one sentence on standard error and exit code 2."""
+    words = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # half-written files go, as with Ctrl-C
     _make_room_for_kernels()
     try:
-        app(arguments)
+        app(words)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            goes_on = bool(words) and words[0] in GOING_ON
+            typer.echo(f"Interrupted{'; the same command goes on from here' if goes_on else ''}.", err=True)
+        raise
     except TedtrajrecError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)

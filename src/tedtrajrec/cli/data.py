@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tedtrajrec.cli.options import Columns, Config, DatasetPath, Network, Overrides, Ray, TimeZone, mapping
+from tedtrajrec.cli.options import Columns, Config, DatasetPath, Network, Ray, TimeZone, mapping, one_setting
 
 prepare_app = typer.Typer()
 app = typer.Typer(help="Describe, pack and unpack prepared datasets.", no_args_is_help=True)
@@ -29,7 +29,7 @@ def prepare(
     ] = None,
     columns: Columns = None,
     config: Config = None,
-    overrides: Overrides = None,
+    overrides: Annotated[list[str] | None, one_setting("drop.min_duration_s=600")] = None,
     ray: Ray = None,
 ) -> None:
     """Clean and match trips, put them on the step grid with their true positions, and split them for training.

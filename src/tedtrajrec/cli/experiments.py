@@ -27,9 +27,10 @@ def benchmark(
         list[Path] | None,
         typer.Option("--known", help="Folder whose rows count too: what has one there is not run; repeat for more."),
     ] = None,
-    runs: Annotated[Path | None, typer.Option("--runs", help="Folder of training runs [OUTPUT/runs].")] = None,
+    runs: Annotated[Path | None, typer.Option("--runs", help="Folder of training runs (default: OUTPUT/runs).")] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Cells run side by side [1, on Ray all processors].")
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Cells run side by side (default: 1, on Ray all processors)."),
     ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Time for all; what is left is done when the command is repeated.")
@@ -97,7 +98,9 @@ def uses(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for a row of JSON for each cell.")],
     cells: Annotated[
         list[str] | None,
-        typer.Option("--cells", help="Names of cells, * for anything; repeat for more [all].", metavar="PATTERN"),
+        typer.Option(
+            "--cells", help="Names of cells, * for anything; repeat for more (default: all).", metavar="PATTERN"
+        ),
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -114,7 +117,7 @@ def draw_case(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the picture and its row.")],
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="Method to draw; repeat for more [the paper's and ours]."),
+        typer.Option("--method", help="Method to draw; repeat for more (default: the paper's and ours)."),
     ] = None,
     keep: Annotated[str, typer.Option("--keep", help="Nominal share of observed steps.")] = "1/8",
 ) -> None:

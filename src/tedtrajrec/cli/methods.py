@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tedtrajrec.cli.options import DatasetPath, Overrides, Plugins, Seed, load_plugins
+from tedtrajrec.cli.options import DatasetPath, Plugins, Seed, load_plugins, one_setting
 
 app = typer.Typer()
 
@@ -33,9 +33,7 @@ def train(
         Literal["default", "paper", "authors"],
         typer.Option("--preset", help="What wins on validation, the paper's text, or a method's own authors."),
     ] = "default",
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, such as model.d=128 or train.epochs=20.")
-    ] = None,
+    overrides: Annotated[list[str] | None, one_setting("model.d=128 or train.epochs=20")] = None,
     start: Annotated[
         str | None, typer.Option("--start", help="Run or trained model to begin with, of this or of another network.")
     ] = None,
@@ -113,14 +111,15 @@ def evaluate(
     ],
     dataset: DatasetPath,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Nominal share of observed steps; repeat for more [1/8].")
+        list[str] | None,
+        typer.Option("--keep", help="Nominal share of observed steps; repeat for more (default: 1/8)."),
     ] = None,
     rule: Annotated[
         Literal["exact", "bernoulli", "uniform"], typer.Option("--rule", help="How observed steps are drawn.")
     ] = "exact",
     split: Annotated[Literal["train", "valid", "test"], typer.Option("--split", help="Trips to recover.")] = "test",
     seed: Seed = 0,
-    overrides: Overrides = None,
+    overrides: Annotated[list[str] | None, one_setting("preset=nk09")] = None,
     decode: Annotated[
         Literal["feasible", "greedy"],
         typer.Option("--decode", help="The most likely trip that can be driven, or the method's own answer."),

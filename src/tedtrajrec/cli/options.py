@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +21,6 @@ Columns = Annotated[
 ]
 TimeZone = Annotated[str | None, typer.Option("--timezone", help="IANA time zone of times that carry none.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, such as noise.drift_m=5; repeat for more.")
-]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")]
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="Python file with a method of your own; repeat for more.")
@@ -37,6 +34,11 @@ Ray = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
+
+
+def one_setting(example: str) -> Any:  # noqa: ANN401  (a class that Typer does not export)
+    """Return the option ``--set`` with an example that the verb takes."""
+    return typer.Option("--set", help=f"One setting, such as {example}; repeat for more.")
 
 
 def mapping(entries: list[str] | None) -> dict[str, str] | None:

@@ -19,34 +19,36 @@ def serve(
         Path | None, typer.Option("--network", help="Road network: without a model, or other than the model's.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="Method that needs no training, without a model [route_hmm].")
+        str | None,
+        typer.Option("--method", help="Method that needs no training, without a model (default: route_hmm)."),
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to listen at [8000].")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen at (default: 8000).")] = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets other machines in [127.0.0.1].")
+        str | None,
+        typer.Option("--host", help="Address to listen at; 0.0.0.0 lets other machines in (default: 127.0.0.1)."),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help="File with the token that clients must send; or set TEDTRAJREC_TOKEN."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes that answer; each loads the model [1].")
+        int | None, typer.Option("--workers", help="Processes that answer; each loads the model (default: 1).")
     ] = None,
     examples: Annotated[
         Path | None, typer.Option("--examples", help="Sparse trips that the page offers to look at.")
     ] = None,
     truth: Annotated[Path | None, typer.Option("--truth", help="The same trips, dense.")] = None,
     timezone: Annotated[
-        str | None, typer.Option("--timezone", help="IANA time zone of the city, without a model [UTC].")
+        str | None, typer.Option("--timezone", help="IANA time zone of the city, without a model (default: UTC).")
     ] = None,
     step: Annotated[
-        int | None, typer.Option("--step", help="Usual seconds between steps, without a model [15].")
+        int | None, typer.Option("--step", help="Usual seconds between steps, without a model (default: 15).")
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto [auto].")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto (default: auto).")] = None,
     decode: Annotated[
         Literal["feasible", "greedy"] | None,
         typer.Option(
-            "--decode", help="The most likely trip that can be driven, or the method's own answer [feasible]."
+            "--decode", help="The most likely trip that can be driven, or the method's own answer (default: feasible)."
         ),
     ] = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tedtrajrec.cli.options import Columns, Config, Network, Output, Overrides, Ray, Seed, TimeZone, Trips, mapping
+from tedtrajrec.cli.options import Columns, Config, Network, Output, Ray, Seed, TimeZone, Trips, mapping, one_setting
 from tedtrajrec.errors import ConfigError
 
 app = typer.Typer()
@@ -21,7 +21,7 @@ def simulate(
     step: Annotated[int, typer.Option("--step", help="Seconds between fixes.", min=1)] = 15,
     seed: Seed = 0,
     config: Config = None,
-    overrides: Overrides = None,
+    overrides: Annotated[list[str] | None, one_setting("noise.drift_m=5")] = None,
 ) -> None:
     """Simulate trips with exact truth (segment and ratio at every step) and noisy fixes."""
     from tedtrajrec.stages import simulate_file
@@ -43,7 +43,7 @@ def clean(
     columns: Columns = None,
     timezone: TimeZone = None,
     config: Config = None,
-    overrides: Overrides = None,
+    overrides: Annotated[list[str] | None, one_setting("max_gap_s=300")] = None,
 ) -> None:
     """Cut streams into trips, put fixes in order, drop what cannot be true; count and list all that is dropped."""
     from tedtrajrec.stages import clean_file

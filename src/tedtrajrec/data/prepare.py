@@ -125,7 +125,7 @@ def prepare_dataset(
         notes = []
         if work.was_other:
             notes.append(f"{folder} was of another input or other settings; started over")
-        elif not work.is_new:
+        elif not work.is_new and work.files():
             notes.append(f"went on from {len(work.files())} parts in {folder}")
         if not work.dataset.exists():
             if work.all_read is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.training.profile import Profile, motion
@@ -10,6 +11,7 @@ from tedtrajrec.trips.table import Trips
 
 LEAST_PAIRS = 20  # fixes with a next one, below which nothing is said of intervals and speeds
 LEAST_SHARE = 0.05  # of fixes outside that is worth a word
+MOST = 0.5  # of fixes: so many outside are of another place altogether
 TWICE = 2.0
 TOP_KMH = 150.0
 
@@ -32,7 +34,10 @@ def compare(trips: Trips, network: RoadNetwork, profile: Profile | None) -> list
     found = []
     outside = _share_outside(trips, network.bbox, known)
     if outside > LEAST_SHARE:
-        found.append(f"{outside:.0%} of the fixes lie outside the area of the road network ({_box(network.bbox)}).")
+        found.append(
+            f"{outside:.0%} of the fixes lie outside the area of the road network ({_box(network.bbox)})"
+            f"{_why_outside(trips, network, known) if outside > MOST else '.'}"
+        )
     elif profile is not None and profile.bbox:
         outside = _share_outside(trips, profile.bbox, known)
         if outside > LEAST_SHARE:
@@ -73,7 +78,14 @@ def _unlike_training(seconds: float, speed: float, profile: Profile) -> list[str
     return found
 
 
-def _share_outside(trips: Trips, bbox: tuple[float, ...], known: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+def _why_outside(trips: Trips, network: RoadNetwork, known: NDArray[np.bool_]) -> str:
+    exchanged = trips.replace(lon=trips.lat, lat=trips.lon)
+    if _share_outside(exchanged, network.bbox, known) <= 1 - MOST:
+        return ": they lie inside if lon and lat are exchanged."
+    return ": is this the network of their city?"
+
+
+def _share_outside(trips: Trips, bbox: tuple[float, ...], known: NDArray[np.bool_]) -> float:
     west, south, east, north = bbox
     lon, lat = trips.lon[known], trips.lat[known]
     return float(((lon < west) | (lon > east) | (lat < south) | (lat > north)).mean())

@@ -136,7 +136,7 @@ def recover_file(
         parts = RecoveryParts(output.parent / f"{output.name}.parts", recipe)
         if parts.was_other:
             say(f"{parts.folder} was of another input, model or other settings; started over")
-        elif not parts.is_new:
+        elif len(parts):
             say(f"went on from {len(parts)} parts in {parts.folder}")
         if parts.all_read is None:
             recover = _ChunkRecoverer(recoverer, step_s, alternatives, trim_ends_m, hash_key)

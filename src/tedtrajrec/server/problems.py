@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails, to_json
 from starlette.exceptions import HTTPException
 
 from tedtrajrec.errors import InputError, OutputError, TedtrajrecError
+from tedtrajrec.trips.files.times import SET_ASIDE
 
 logger = logging.getLogger("tedtrajrec.server")
 
@@ -102,7 +104,7 @@ class ProblemError(Exception):
         if isinstance(error, InputError):
             detail = _sentence(error.problem)
             if error.remedy:
-                detail = f"{detail} {error.remedy}"
+                detail = f"{detail} {_over_http(error.remedy)}"
             return cls("invalid", detail, field=error.field or field, row=error.row)
         return cls("invalid", str(error), field=field)
 
@@ -149,6 +151,22 @@ def install(app: FastAPI) -> None:
             405: f"This address takes {(error.headers or {}).get('Allow', 'other verbs')}.",
         }.get(error.status_code, HTTPStatus(error.status_code).phrase)
         return ProblemError(kind, detail, headers=error.headers).response()
+
+
+def _over_http(remedy: str) -> str:
+    """Return a remedy as a client can follow it, who has neither our options nor Python."""
+    remedy = re.sub(r"--columns \w+= keeps", "another name keeps", remedy.replace(SET_ASIDE, ""))
+    return " ".join(map(_without_options, re.split(r"(?<=[.?])\s+", remedy)))
+
+
+def _without_options(sentence: str) -> str:
+    if "--timezone" in sentence:
+        return "Give the zone of such times in the address, for example ?timezone=Europe/Lisbon."
+    names = re.findall(r"--columns (\w+)=(\S.*?)(?= --columns| \(in Python|\.?$)", sentence)
+    if not names:
+        return sentence
+    *others, last = (f"{'a column' if name == 'X' else repr(name)} to {role}" for role, name in names)
+    return f"Rename {', '.join(others)}{' and ' if others else ''}{last}."
 
 
 def _path(location: Sequence[int | str]) -> str | None:

@@ -20,6 +20,7 @@ from tedtrajrec.trips.files.parquet import ParquetFile
 from tedtrajrec.trips.files.porto import PortoReader, is_porto, porto_extras
 from tedtrajrec.trips.files.sources import Block, FixSource
 from tedtrajrec.trips.files.streaming import chunks_by_spilling, chunks_in_order, split, survey
+from tedtrajrec.trips.files.times import SET_ASIDE
 from tedtrajrec.trips.table import Trips, concat_trips
 
 __all__ = ["RejectedRows", "iter_trips", "read_trips"]
@@ -69,7 +70,7 @@ def read_trips(
         kinds = {name: infer_kind(block.frame[name]) for name in kept}
         trips = PortoReader(kept, kinds, file=source.path, rejects=rejects).read(block)
         if len(trips) == 0:
-            raise _nothing_left(source.path)
+            raise _nothing_left(source.path, columns, timezone, extras, rejects)
         return trips
     chosen = find_columns(source.names, columns, file=source.path, geometry=source.geometry, keep=extras)
     block = _whole(source, chosen.needed, rejects)
@@ -78,7 +79,7 @@ def read_trips(
     checker = FixChecker(chosen, file=source.path, timezone=zone, rejects=rejects, kinds=inferred, crs=source.crs)
     fixes = checker.check(block.frame, block.rows)
     if len(fixes) == 0:
-        raise _nothing_left(source.path)
+        raise _nothing_left(source.path, columns, timezone, extras, rejects)
     return gather(fixes, source.per_trip)
 
 
@@ -115,7 +116,7 @@ def iter_trips(
         empty = False
         yield chunk
     if empty:
-        raise _nothing_left(source.path)
+        raise _nothing_left(source.path, columns, timezone, extras, rejects)
 
 
 def open_source(path: str | Path) -> FixSource:
@@ -151,7 +152,7 @@ def _iter_fixes(
     checker = FixChecker(chosen, file=source.path, timezone=zone, rejects=rejects, crs=source.crs)
     found = survey(source, chosen, rejects)
     if found.rows == 0:
-        raise _no_rows(source.path)
+        raise _no_rows(source, chosen.needed)
     checker.kinds = found.kinds
     if found.together:
         return chunks_in_order(source, checker, chunk_fixes)
@@ -168,7 +169,7 @@ def _iter_porto(
         rows += len(block.frame)
         kinds |= {name: wider_kind(kind, infer_kind(block.frame[name])) for name, kind in kinds.items()}
     if rows == 0:
-        raise _no_rows(source.path)
+        raise _no_rows(source, source.names)
     reader = PortoReader(kept, kinds, file=source.path, rejects=rejects)
     held: list[Trips] = []
     for block in source.blocks(source.names, rejects):
@@ -183,7 +184,7 @@ def _iter_porto(
 def _whole(source: FixSource, names: Sequence[str], rejects: RejectedRows | None) -> Block:
     blocks = list(source.blocks(names, rejects))
     if not any(len(block.frame) for block in blocks):
-        raise _no_rows(source.path)
+        raise _no_rows(source, names)
     return Block(pl.concat([block.frame for block in blocks]), np.concatenate([block.rows for block in blocks]))
 
 
@@ -192,11 +193,29 @@ def _zone_of(source: FixSource, timezone: str | None) -> str | None:
     return "UTC" if isinstance(source, GpxFile) else timezone
 
 
-def _no_rows(path: Path) -> InputError:
-    return InputError("the file has a header but no rows", file=path)
+def _no_rows(source: FixSource, names: Sequence[str]) -> InputError:
+    for _ in source.blocks(names):  # raises where there are rows, but all were set aside as they do not fit the header
+        pass
+    return InputError("the file has a header but no rows", file=source.path)
 
 
-def _nothing_left(path: Path) -> InputError:
-    return InputError(
-        "none of the rows can be used", file=path, remedy="Read it without setting rows aside to see why."
-    )
+def _nothing_left(
+    path: Path,
+    columns: Mapping[str, str] | None,
+    timezone: str | None,
+    extras: Sequence[str] | None,
+    rejects: RejectedRows | None,
+) -> InputError:
+    """Return why no row can be used: the first fault, as it is told where rows are not set aside."""
+    if rejects is not None:
+        try:
+            next(iter_trips(path, columns=columns, timezone=timezone, extras=extras), None)
+        except InputError as fault:
+            return InputError(
+                f"{fault.problem}; none of the rows can be used",
+                file=path,
+                row=fault.row,
+                field=fault.field,
+                remedy=None if fault.remedy is None else fault.remedy.replace(SET_ASIDE, ""),
+            )
+    return InputError("none of the rows can be used", file=path)

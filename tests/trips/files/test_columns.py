@@ -79,7 +79,14 @@ def test_chosen_extras_only() -> None:
     [
         ("traj_id timestamp lat", None, "no column for lon; found: traj_id, timestamp, lat"),
         ("traj_id timestamp lat", None, "--columns lon=X"),
-        ("a b c", None, "no column for traj_id"),
+        ("a b c", None, "no column for traj_id, timestamp, lon and lat; found: a, b, c. Name them with"),
+        ("a timestamp lon lat", None, "For a single vehicle, add a column with one value."),
+        ("a timestamp b lat", None, "no column for traj_id and lon"),
+        (
+            "a timestamp b lat",
+            None,
+            "--columns traj_id=X --columns lon=X (in Python columns={'traj_id': 'X', 'lon': 'X'})",
+        ),
         ("uid user_id timestamp lon lat", None, "'uid' and 'user_id' could each be traj_id"),
         ("traj_id timestamp lng longitude lat", None, "--columns lon=lng"),
         ("traj_id timestamp lon lat lat", None, "column name 'lat' twice"),

@@ -4,7 +4,7 @@ import { FileInput } from "./file_input.js";
 import { Network } from "./network.js";
 import { Timeline } from "./timeline.js";
 import { Trip } from "./trip.js";
-import { TripList } from "./trip_list.js";
+import { TripList, tripsOf } from "./trip_list.js";
 import { TripMap, keepTogether } from "./trip_map.js";
 import { Views } from "./views.js";
 import { bounds } from "./geo.js";
@@ -127,10 +127,10 @@ export class Page {
     const points = answer.trips.flatMap(({ lon, lat }) => lon.map((x, i) => [x, lat[i]]));
     if (points.length) await this.#loadNetwork(bounds(points));
     const trips = answer.trips.filter(({ lon }) => lon.length).map((raw) => new Trip(raw, this.network));
-    if (!trips.length) throw new Problem("None of the trips could be recovered.", why(answer.rejects));
+    if (!trips.length) throw new Problem("None of the trips could be recovered.", why(answer));
     const given = input.example ? asColumns(input.example) : (answer.fixes ?? []);
     const truth = input.example?.truth ? [{ ...input.example.truth, traj_id: input.example.traj_id }] : (answer.truth ?? []);
-    this.#say(`${count(trips.length, "trip")}${answer.rejects.length ? `, ${count(answer.rejects.length, "reject")}` : ""}`);
+    this.#say(`${count(tripsOf(trips).length, "trip")}${answer.rejects.length ? `, ${count(answer.rejects.length, "reject")}` : ""}`);
     return {
       trips: new Map(trips.map((trip) => [trip.key, trip])),
       fixes: new Map(given.map((fixes) => [fixes.traj_id, fixes])),
@@ -234,10 +234,10 @@ export class Page {
   }
 }
 
-/** The reasons of rejects, each once. */
-function why(rejects) {
+/** The reasons of rejects, each once, and what the service notes of the input. */
+function why({ rejects, notes }) {
   const reasons = [...new Set(rejects.map(({ reason }) => reason))];
-  return reasons.length ? `Why: ${reasons.slice(0, 3).join("; ")}.` : "";
+  return [reasons.length && `Why: ${reasons.slice(0, 3).join("; ")}.`, ...notes].filter(Boolean).join(" ");
 }
 
 function asColumns({ traj_id, points }) {

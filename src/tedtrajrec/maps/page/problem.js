@@ -7,11 +7,9 @@ const BY_STATUS = {
   504: "The service took too long over it. Try a smaller file.",
 };
 
-// What the command line would be told to do, as one does it here.
-const INSTEAD = [
-  ["--timezone", "Name the zone of such times under Options."],
-  ["--columns", "Give the file the columns traj_id, timestamp, lon and lat."],
-];
+// Where a client of the service would change the address, as one does it here.
+const IN_ADDRESS = "?timezone=";
+const HERE = "Name the zone of such times under Options.";
 
 export class Problem extends Error {
   constructor(what, remedy = "", status = 0) {
@@ -35,9 +33,8 @@ export class Problem extends Error {
 }
 
 function forThisPage(detail) {
-  const hint = INSTEAD.find(([option]) => detail.includes(option))?.[1];
-  const kept = detail.split(/(?<=\.)\s+/).filter((sentence) => !sentence.includes("--"));
-  return [...kept, hint].filter(Boolean).join(" ");
+  const sentences = detail.split(/(?<=\.)\s+/);
+  return sentences.map((sentence) => (sentence.includes(IN_ADDRESS) ? HERE : sentence)).join(" ");
 }
 
 /** Any error as a sentence for people. */

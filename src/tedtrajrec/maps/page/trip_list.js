@@ -6,6 +6,11 @@ import { CONFIDENT } from "./levels.js";
 
 const SEARCH_FROM = 9; // trips; fewer are seen at a glance
 
+/** Trips without their alternatives. */
+export function tripsOf(trips) {
+  return trips.filter(({ rank }) => !rank);
+}
+
 export class TripList {
   /** @param {(key: string) => void} onSelect */
   constructor(onSelect) {
@@ -19,7 +24,7 @@ export class TripList {
   }
 
   show(trips, selected) {
-    this.heading.textContent = `Trips (${trips.length.toLocaleString("en")})`;
+    this.heading.textContent = `Trips (${tripsOf(trips).length.toLocaleString("en")})`;
     this.search.hidden = trips.length < SEARCH_FROM;
     this.list.replaceChildren(...trips.map((trip) => entry(trip)));
     this.mark(selected);

@@ -14,10 +14,10 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.trips.files.columns import Columns
 from tedtrajrec.trips.files.extras import Kind, check_type, convert_text
 from tedtrajrec.trips.files.geometry import point_coordinates
-from tedtrajrec.trips.files.times import NaiveTimesError, TimeReader
+from tedtrajrec.trips.files.times import SET_ASIDE, NaiveTimesError, TimeReader
 
 _LONGEST_VALUE = 60  # signs shown of a value, such as a polyline
-_SET_ASIDE = "Correct or remove the row, or set such rows aside with 'clean --rejects FILE'."
+_ROW_REMEDY = f"Correct or remove the row{SET_ASIDE}."
 
 
 class RejectedRows:
@@ -51,7 +51,7 @@ class RowFaults:
         self.rejects = rejects
         self.bad = np.zeros(len(rows), bool)
 
-    def report(self, fault: NDArray[np.bool_], column: pl.Series, reason: str, remedy: str = _SET_ASIDE) -> None:
+    def report(self, fault: NDArray[np.bool_], column: pl.Series, reason: str, remedy: str = _ROW_REMEDY) -> None:
         """Take note of a fault of the rows of a mask; ``reason`` follows the value in the message."""
         fault = fault & ~self.bad
         if not fault.any():

@@ -97,9 +97,11 @@ def find_columns(
             chosen[role] = _recognise(role, names, file, weak=geometry is None)
     has_position = bool(chosen["lon"] and chosen["lat"])
     required = ("traj_id", "timestamp", "lon", "lat") if geometry is None else ("traj_id", "timestamp")
-    for role in required:
-        if not chosen[role]:
-            raise InputError(f"no column for {role}; found: {_listed(names)}", file=file, remedy=_how_to_name(role))
+    if missing := [role for role in required if not chosen[role]]:
+        remedy = _how_to_name(*missing)
+        if "traj_id" in missing:
+            remedy += " For a single vehicle, add a column with one value."
+        raise InputError(f"no column for {_and(missing)}; found: {_listed(names)}", file=file, remedy=remedy)
     used = [name for role in CANONICAL for name in chosen[role] if has_position or role not in ("lon", "lat")]
     if len(set(used)) < len(used):
         twice = next(name for name in used if used.count(name) > 1)
@@ -160,7 +162,7 @@ def _recognise(role: str, names: Sequence[str], file: str | Path | None, *, weak
             raise InputError(
                 f"columns {' and '.join(map(repr, found))} could each be {role}",
                 file=file,
-                remedy=_how_to_name(role, found[0]),
+                remedy=_how_to_name(role, example=found[0]),
             )
         if found:
             # scikit-mobility numbers trips (tid) anew for every user (uid).
@@ -178,5 +180,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown
 
 
-def _how_to_name(role: str, example: str = "X") -> str:
-    return f"Name it with --columns {role}={example} (in Python columns={{'{role}': '{example}'}})."
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _how_to_name(*roles: str, example: str = "X") -> str:
+    options = " ".join(f"--columns {role}={example}" for role in roles)
+    python = ", ".join(f"'{role}': '{example}'" for role in roles)
+    return f"Name {'it' if len(roles) == 1 else 'them'} with {options} (in Python columns={{{python}}})."

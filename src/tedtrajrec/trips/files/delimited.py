@@ -24,6 +24,7 @@ from tedtrajrec.errors import InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.trips.files.checking import RejectedRows
 from tedtrajrec.trips.files.sources import GZIP, Block, FixSource, frame_of
+from tedtrajrec.trips.files.times import SET_ASIDE
 
 DELIMITERS = ",;\t|"
 _HEAD_BYTES = 1 << 20  # room for the header
@@ -145,7 +146,7 @@ class DelimitedFile(FixSource):
             f"this row {_uneven_reason(found[0])}",
             file=self.path,
             row=found[0].number - 1,
-            remedy="Quote values that contain the delimiter, or set such rows aside with 'clean --rejects FILE'.",
+            remedy=f"Quote values that contain the delimiter{SET_ASIDE}.",
         )
 
 

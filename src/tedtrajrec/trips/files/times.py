@@ -141,7 +141,10 @@ class TimeReader:
 
 
 _ISO_REMEDY = "Write times as ISO 8601 with offset (2013-07-01T00:00:58Z) or as epoch seconds."
-_EMPTY_REMEDY = "Fill it in or remove the row, or set such rows aside with 'clean --rejects FILE'."
+SET_ASIDE = ", or set such rows aside with 'clean --rejects FILE'"
+"""The end of a remedy where some rows of many cannot be used; see :func:`tedtrajrec.trips.readers.read_trips`."""
+
+_EMPTY_REMEDY = f"Fill it in or remove the row{SET_ASIDE}."
 
 
 def _problem(rows: NDArray[np.bool_], reason: str, remedy: str) -> list[Problem]:
