@@ -147,7 +147,7 @@ def test_pointing_at_the_line_says_what_is_there(tab: Tab, model: RecoveredTrips
     popup.wait_for(state="detached")
 
 
-def test_trips_are_chosen_by_keys_and_breaks_are_dashed(tab: Tab) -> None:
+def test_trips_are_chosen_by_keys_and_breaks_are_dashed(tab: Tab, model: RecoveredTrips) -> None:
     first = tab.page.get_by_role("option", name="drive 1")
     first.focus()
     tab.page.keyboard.press("ArrowDown")
@@ -159,6 +159,10 @@ def test_trips_are_chosen_by_keys_and_breaks_are_dashed(tab: Tab) -> None:
     found = tab.until("tedtrajrec.maps[0].view.queryRenderedFeatures({ layers: ['break'] }).length")
     assert found == 1
     assert tab.page.evaluate("tedtrajrec.maps[0].view.queryRenderedFeatures({ layers: ['truth'] }).length") > 0
+    third = slice(model.offsets[2], model.offsets[3])
+    driven = np.diff(model.time[third])[~model.broken[third][1:]].sum()
+    assert driven < model.time[third][-1] - model.time[third][0]
+    assert tab.page.evaluate("tedtrajrec.results.get('model').trips.get(tedtrajrec.key).drivenSeconds") == driven
 
 
 def test_alternatives_are_listed_but_not_counted(open_tab: OpenTab, tiny_city: RoadNetwork, tmp_path: Path) -> None:

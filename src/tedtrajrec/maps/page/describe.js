@@ -48,7 +48,7 @@ export function tripFacts(trip, truth, other, otherName) {
     [kilometres(trip.metres), "driven"],
     [duration(trip.seconds), "taken"],
   ];
-  if (trip.seconds > 0) rows.push([speed((trip.metres / trip.seconds) * 3.6), "on average"]);
+  if (trip.drivenSeconds > 0) rows.push([speed((trip.metres / trip.drivenSeconds) * 3.6), "on average"]);
   const sure = trip.confident(CONFIDENT);
   if (sure !== null) rows.push([percent(sure), "confident steps"]);
   if (truth) {

@@ -92,6 +92,11 @@ export class Trip {
     return this.ways.reduce((sum, { metres, broken }) => sum + (broken ? 0 : metres), 0);
   }
 
+  /** How long the ways driven took: without the time of breaks, as their metres do not count either. */
+  get drivenSeconds() {
+    return this.ways.reduce((sum, { broken }, i) => sum + (broken ? 0 : this.time[i + 1] - this.time[i]), 0);
+  }
+
   get breaks() {
     return this.ways.filter(({ broken }) => broken).length;
   }
