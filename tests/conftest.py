@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -20,6 +21,11 @@ from tedtrajrec.trips.table import Trips
 # Kernels compile in the first example, so time limits would fail by chance; CI repeats the same examples each time.
 settings.register_profile("tedtrajrec", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("tedtrajrec")
+
+# Where there is no CUDA device, kernels for one are interpreted. Triton has to know that when it is loaded, which
+# torch_geometric does; that has not been imported yet, and nothing else of the tests runs any kernel.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 DATA = Path(os.environ.get("TEDTRAJREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

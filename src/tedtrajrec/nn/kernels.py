@@ -16,6 +16,9 @@ from torch import Tensor
 RECORDED = {"cuda"}
 """Kinds of devices whose work is recorded in graphs: its shapes must not depend on values, and nothing may wait."""
 
+DEVICES = {"cuda"}
+"""Kinds of devices that kernels run on; tests add processors, for which Triton can interpret them."""
+
 
 def is_recorded(like: Tensor) -> bool:
     """Return whether work on a tensor is to be fit for being recorded, and not only as little as possible."""
@@ -32,7 +35,7 @@ def kernels_for(name: str, like: Tensor) -> ModuleType | None:
     like
         What they are to work on.
     """
-    return _module(name) if like.is_cuda and like.dtype == torch.float32 else None
+    return _module(name) if like.device.type in DEVICES and like.dtype == torch.float32 else None
 
 
 @functools.cache
