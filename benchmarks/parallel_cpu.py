@@ -29,7 +29,8 @@ from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods import parallel_inputs
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.parallel_config import ParallelConfig
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.nn import kernels
 from tedtrajrec.training.batches import epoch_order, training_batch
 from tedtrajrec.training.checkpoint import Progress

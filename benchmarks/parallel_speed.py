@@ -28,12 +28,13 @@ import torch
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods.lattice import WITHIN_S, Past
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import visits_of
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import CityConfig, synthetic_city
 from tedtrajrec.nn.recorded import Recorded
@@ -142,10 +143,10 @@ def _wait(device: torch.device) -> None:
 
 
 def inputs_of(method: TedTrajRecParallel, trips: int, device: torch.device) -> ParallelInputs:
-    """Return inputs on the device: of 64 trips at most, over and over."""
-    some = method.inputs(batch_of(method.network, min(trips, 64))).rounded()
-    times = -(-trips // 64)
-    return ParallelInputs(*(part.repeat(times, *[1] * (part.ndim - 1))[:trips] for part in some)).to(device)
+    """Return inputs on the device; a method in training takes the part of a large network that they touch."""
+    batch = batch_of(method.network, trips)
+    forced = torch.zeros_like(batch.step_mask) if method.training else None
+    return method.inputs(batch, forced).rounded().to(device)
 
 
 def measure(network: RoadNetwork, what: str, trips: int, device: torch.device) -> dict[str, Any]:
@@ -155,8 +156,11 @@ def measure(network: RoadNetwork, what: str, trips: int, device: torch.device) -
     per_segment = table_bytes(method)
     copies = 1
     method.train(what == "train").to(device)  # which forgets the graphs of earlier rows
-    if what != "train":
-        method.decode(inputs_of(method, 1, device))  # which makes what is kept of the network
+    if what == "whole":
+        # Makes what is kept of the network; of another shape, as what is recorded is part of the work to be measured.
+        method.recover(batch_of(network, 2 if trips == 1 else 1))
+    elif what != "train":
+        method.decode(inputs_of(method, 1, device))
     if device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()

@@ -42,12 +42,13 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.provenance import machine
 from tedtrajrec.methods import parallel_inputs
 from tedtrajrec.methods.lattice import WITHIN_S, Past
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.past.links import Links
 from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import visits_of
 from tedtrajrec.methods.route_hmm import RouteHmm
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.classes import class_numbers
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.threads import THREADS

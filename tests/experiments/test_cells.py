@@ -26,6 +26,7 @@ from tedtrajrec.experiments.report import make_report
 from tedtrajrec.experiments.table import format_rows
 from tedtrajrec.experiments.trips import load_trips
 from tedtrajrec.methods.registry import load_method, make_method
+from tedtrajrec.methods.route_hmm import RouteHmm
 from tedtrajrec.training import choose
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
 from tests.training.test_start import other_dataset  # noqa: F401  (a fixture)
@@ -251,6 +252,38 @@ def test_a_search_is_chosen_only_where_the_plan_says_so(
     assert len({row["config_hash"] for row in found}) == 3
     file.write_text(said.replace('"first"', '"first"\nchoose = true\nstart = "x"\ntrain = false'))
     with pytest.raises((ConfigError, InputError), match="without training nothing is chosen"):
+        read_plan(file)
+
+
+def test_a_method_that_needs_no_trips_may_be_asked_for_what_it_knows_of_the_map_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_dataset: Dataset,  # noqa: F811
+) -> None:
+    file = tmp_path / "plan.toml"
+    cells = '[[cells]]\ngroup = "{}"\nmethods = ["{}"]\ndatasets = ["city"]\n{}\n'
+    begin = STARTS.partition("[[cells]]")[0]
+    alone, taught = "train = false", ""
+    file.write_text(begin + cells.format("alone", "route_hmm", alone) + cells.format("taught", "route_hmm", taught))
+    plan = read_plan(file)
+    assert len({work_of(cell) for cell in plan.cells}) == 2
+    seen = []
+    precompute = RouteHmm.precompute
+
+    def watched(method: RouteHmm, dataset: Dataset) -> None:
+        seen.append(len(dataset.split("train")))
+        precompute(method, dataset)
+
+    monkeypatch.setattr(RouteHmm, "precompute", watched)
+    hashes = []
+    for cell, times in zip(plan.cells, (0, 1), strict=True):
+        made = run_cell(cell, Source(str(small_dataset.path)), tmp_path / cell.name, device="cpu")
+        assert made is not None
+        hashes.append(made[0]["config_hash"])
+        assert len(seen) == times
+    assert hashes[0] != hashes[1]
+    file.write_text(begin + cells.format("alone", "lookup", alone))
+    with pytest.raises((ConfigError, InputError), match="but for methods that need the map alone"):
         read_plan(file)
 
 

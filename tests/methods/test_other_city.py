@@ -12,11 +12,16 @@ import torch
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
+from tedtrajrec.methods import tedtrajrec_parallel
 from tedtrajrec.methods.calibration import Calibration
+from tedtrajrec.methods.chain_options import log_prob_of
 from tedtrajrec.methods.feasible import Feasible
+from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.registry import load_method
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.route_hmm import RouteHmm
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.training.batches import training_batch
 from tedtrajrec.training.config import TrainConfig
 from tests.training.conftest import small_dataset  # noqa: F401  (a fixture)
@@ -157,6 +162,32 @@ def test_saved_away_it_still_says_so(
         assert torch.equal(one[batch.step_mask], two[batch.step_mask])
     further = load_method(tmp_path / "away", small_dataset.network)  # where it came from, but that is forgotten
     assert further.note == away.note
+
+
+def test_the_drive_of_the_map_alone_has_a_share_where_no_trip_was_seen(
+    away: TedTrajRecParallel,
+    other_dataset: Dataset,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = batch_of(other_dataset)
+    mask = batch.step_mask
+    away.calibration = None
+
+    def agreeing(share: float) -> tuple[torch.Tensor, float]:
+        monkeypatch.setattr(tedtrajrec_parallel, "BY_MAP", share)
+        found = away.recover(batch)
+        own = log_prob_of(away.scored(away.inputs(batch)), found.segment)
+        torch.testing.assert_close(found.log_prob[mask], own[mask])  # the network's, whatever the map says
+        assert torch.equal(found.segment, away.recover_with_alternatives(batch, 2)[0].segment)
+        return found.segment, (found.segment == of_map)[mask].float().mean().item()
+
+    of_map = RouteHmm(other_dataset.network).recover(batch).segment
+    (alone, less), (_, some), (_, more) = agreeing(0.0), agreeing(0.5), agreeing(0.9)
+    assert less < some <= more
+    away.precompute(other_dataset)  # from now on it has seen trips
+    with monkeypatch.context() as patch:
+        patch.setattr(Lookup, "best", None)
+        assert not torch.equal(away.recover(batch).segment, alone)
 
 
 def test_it_may_learn_the_past_of_the_new_city(away: TedTrajRecParallel, other_dataset: Dataset) -> None:  # noqa: F811

@@ -19,10 +19,11 @@ from tedtrajrec.methods import parallel_inputs, tedtrajrec_parallel
 from tedtrajrec.methods.base import Recovered
 from tedtrajrec.methods.calibration import Calibration
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.searches import SEARCHES, Search
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.near import near_table
 from tedtrajrec.network.synthetic import synthetic_city
 from tedtrajrec.nn import kernels

@@ -14,8 +14,9 @@ from tedtrajrec.data.dataset import Dataset, write_dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.base import Arrays
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.registry import load_method
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.polylines import ranges
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city

@@ -21,9 +21,10 @@ from tedtrajrec.evaluation.metrics import evaluate_trips
 from tedtrajrec.methods import calibration
 from tedtrajrec.methods.base import Recovered, read_description
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.registry import load_method
 from tedtrajrec.methods.searches import SEARCHES, Search
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.training import choose, train
 from tedtrajrec.training.choose import CHOICE, MOST_DRAWS, Scores, choose_search, read_choice, route_scores
 from tedtrajrec.training.loop import validation_batches

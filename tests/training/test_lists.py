@@ -12,7 +12,8 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.errors import InputError
 from tedtrajrec.methods.base import read_description
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.parallel_config import ParallelConfig
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.training import lists
 from tedtrajrec.training.lists import FILE, SIZES, choose_lists, read_lists, suited_lists
 from tedtrajrec.training.loop import validation_batches

@@ -13,8 +13,9 @@ from safetensors.numpy import load_file
 from tedtrajrec.cli import main
 from tedtrajrec.data.dataset import Dataset, shards_of, write_dataset
 from tedtrajrec.errors import ConfigError, InputError
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.registry import load_method, method_class
-from tedtrajrec.methods.tedtrajrec_parallel import ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.synthetic import CityConfig, synthetic_city
 from tedtrajrec.training import loop
 from tedtrajrec.training.config import TrainConfig

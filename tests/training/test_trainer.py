@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods import parallel_inputs, reachable
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.parallel_inputs import ParallelInputs
-from tedtrajrec.methods.tedtrajrec_parallel import TABLE, ParallelConfig, TedTrajRecParallel
+from tedtrajrec.methods.tedtrajrec_parallel import TABLE, TedTrajRecParallel
 from tedtrajrec.nn.touched import Part, rounded, unfilled
 from tedtrajrec.training import loop
 from tedtrajrec.training.batches import epoch_order, training_batch

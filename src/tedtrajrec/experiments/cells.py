@@ -114,6 +114,8 @@ def _learn(
     """Return a method that is ready, on the CPU, how its training went, and the settings of that without the seed."""
     if not issubclass(method_class(cell.method), LearnedMethod):
         method = make_method(cell.method, dataset.network, cell.settings)
+        if not cell.train:
+            return method, {}, {"seen": "the map alone"}
         method.precompute(dataset)
         return method, {}, {}
     if start is not None and not cell.train:

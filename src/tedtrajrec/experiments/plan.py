@@ -22,7 +22,7 @@ run again.
 
 With ``start = "name of a cell"`` training begins with the weights of that one's run; with ``train = false`` too, they
 are evaluated as they are, but for settings that can be changed after training. ``{seed}`` and ``{keep}`` in the name
-stand for those of the cell.
+stand for those of the cell. A method that needs the map alone has no start: with ``train = false`` it sees no trips.
 
 Settings that a plan does not name are the defaults, whatever validation trips say, so that rows of a plan are of the
 same settings anywhere; with ``choose = true`` the search for drivable trips is chosen on them, as ``train`` does.
@@ -42,7 +42,7 @@ from tedtrajrec.config import from_dict
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import existing_file
 from tedtrajrec.methods.learned import LearnedMethod
-from tedtrajrec.methods.registry import method_class
+from tedtrajrec.methods.registry import method_class, method_entry
 
 MODEL = "model."  # how settings of the method begin
 
@@ -71,8 +71,8 @@ class Entry:
     choose: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.train or self.start):
-            raise ValueError("without training there must be a start")
+        if not (self.train or self.start or all(method_entry(name).needs.of_map_alone for name in self.methods)):
+            raise ValueError("without training there must be a start, but for methods that need the map alone")
         if self.choose and not self.train:
             raise ValueError("without training nothing is chosen")
 
@@ -89,7 +89,7 @@ class Cell:
     seed: int
     settings: tuple[str, ...]  # of model and training for learned methods
     start: str = ""  # the cell whose weights training begins with
-    train: bool = True  # False: these are evaluated as they are
+    train: bool = True  # False: these are evaluated as they are, and a method without a start knows the map alone
     choose: bool = False  # as for train_method
 
     @property
@@ -175,7 +175,7 @@ def _cells(entry: Entry) -> list[Cell]:
         learned = issubclass(method_class(method), LearnedMethod)
         if entry.start and not learned:
             raise ConfigError(f"Cells {entry.group}: {method} is not trained, so it has no start.")
-        if not entry.train and not all(text.startswith(MODEL) for text in settings):
+        if entry.start and not entry.train and not all(text.startswith(MODEL) for text in settings):
             raise ConfigError(f"Cells {entry.group}: without training the settings are those of the start, but model.*")
         if learned and entry.train:
             settings += [f"train.seed={seed}"]

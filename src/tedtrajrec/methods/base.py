@@ -215,3 +215,8 @@ def as_recovered(
     chance = np.full(segment.shape, np.nan) if log_prob is None else log_prob
     answer = np.where(segment >= 0, ratio, 0.0)
     return Recovered(pad(segment, torch.int64, -1), pad(answer, torch.float32, 0), pad(chance, torch.float32, np.nan))
+
+
+def part_of(state: Arrays, begin: str) -> Arrays:
+    """Return the arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(begin): array for name, array in state.items() if name.startswith(begin)}

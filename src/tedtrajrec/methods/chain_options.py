@@ -111,6 +111,20 @@ def votes_for(scored: Scored, votes: Choices) -> Tensor:
     return out.scatter_add_(-1, order.gather(-1, place), chance)
 
 
+def log_prob_of(scored: Scored, segment: Tensor) -> Tensor:
+    """Return the logarithm of the probability that the chain alone gives to a segment of each step [B, n].
+
+    Parameters
+    ----------
+    scored
+        Of a batch.
+    segment
+        One of each step [B, n]; one that is not among its candidates is as good as impossible.
+    """
+    named = (scored.segment == segment.to(scored.segment)[..., None]) & scored.exists
+    return (marginals(scored.chain) * named).sum(-1).float().clamp(LEAST, 1).log().cpu()
+
+
 def weighed(options: Options, error_m: float) -> Tensor:
     """Return the scores of the choices [B, n, K].
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.methods.base import Arrays, Choices, Method, Recovered, as_recovered
+from tedtrajrec.methods.base import Arrays, Choices, Method, Recovered, as_recovered, part_of
 from tedtrajrec.methods.past.history import history_state, make_history, no_history, order_of_past, restored_history
 from tedtrajrec.methods.past.straight import Straight, roads_along, straight_steps
 from tedtrajrec.methods.past.voting import Fixes, Steps, Votes, Weights, collect_votes
@@ -115,8 +115,8 @@ class Lookup(Method[LookupConfig]):
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
         self._chosen = Chosen(*state["chosen"].tolist())
-        self._route.restore(_part(state, ROUTE))
-        self._history = restored_history(_part(state, PAST), self.network.n_segments, self.config.most_visits)
+        self._route.restore(part_of(state, ROUTE))
+        self._history = restored_history(part_of(state, PAST), self.network.n_segments, self.config.most_visits)
 
     def recover(self, batch: Batch) -> Recovered:
         """Return the segment with most votes at every step, its mean ratio, and the log of its share of the votes."""
@@ -241,7 +241,3 @@ def _joined(parts: list[Votes]) -> Votes:
         np.concatenate([np.zeros(0), *(part.share for part in parts)]),
         np.concatenate([np.zeros(0), *(part.ratio for part in parts)]),
     )
-
-
-def _part(state: Arrays, begin: str) -> Arrays:
-    return {name.removeprefix(begin): array for name, array in state.items() if name.startswith(begin)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tedtrajrec.methods.base import Arrays
+from tedtrajrec.methods.base import Arrays, part_of
 from tedtrajrec.methods.lattice import WITHIN_S, Past
 from tedtrajrec.methods.past.drives import drives_of
 from tedtrajrec.methods.past.history import order_of_past
@@ -74,3 +74,8 @@ def restored_past(state: Arrays) -> Past:
         Pairs(**part("pairs", Pairs._fields)),
         restored_passing(part("passing", passing_state(no_passing(0)))),
     )
+
+
+def parted(state: Arrays) -> tuple[Arrays, Arrays]:
+    """Return the weights, and what past trips taught under the names of :func:`past_state`."""
+    return {name: array for name, array in state.items() if not name.startswith(PAST)}, part_of(state, PAST)

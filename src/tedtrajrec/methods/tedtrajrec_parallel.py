@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from torch.nn import functional
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
-from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered
-from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, votes_for, weighed
+from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered, part_of
+from tedtrajrec.methods.chain_options import Options, Scored, ends_of, log_prob_of, options_of, votes_for, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, LatticeBuilder, Past
-from tedtrajrec.methods.learned import TABLE, DecodingMethod, Inputs, LearnedConfig, Losses
+from tedtrajrec.methods.learned import TABLE, DecodingMethod, Inputs, Losses
 from tedtrajrec.methods.lookup import Lookup
+from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.parallel_inputs import (
     MOVING,
     ParallelInputs,
@@ -37,8 +38,8 @@ from tedtrajrec.methods.parallel_inputs import (
     moving_features,
 )
 from tedtrajrec.methods.past.visits import Visits
-from tedtrajrec.methods.searches import Search
-from tedtrajrec.methods.taught import LOOKUP, PAST, learn_past, no_past, past_state, restored_past
+from tedtrajrec.methods.searches import BY_MAP, Search
+from tedtrajrec.methods.taught import LOOKUP, PAST, learn_past, no_past, parted, past_state, restored_past
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.chain import NO, Chain, marginals, negative_log_likelihood, viterbi
@@ -47,61 +48,14 @@ from tedtrajrec.nn.existing import Existing
 from tedtrajrec.nn.kernels import is_recorded
 from tedtrajrec.nn.parallel_decoder import CandidateScorer, Memory, StepStates
 from tedtrajrec.nn.point_features import point_features
-from tedtrajrec.nn.road_gnn import Gnn, Rhythm, RoadGnn
+from tedtrajrec.nn.road_gnn import RoadGnn
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.sequences import rows
 from tedtrajrec.nn.tedformer import TedFormerEncoder, positions
-from tedtrajrec.nn.time_attention import Activation, Kind
 from tedtrajrec.nn.touched import Part, no_part
 from tedtrajrec.nn.transitions import TransitionScorer
 
 VOTED_FOR = 40  # segments of a step with most votes; few steps have more
-
-Decoding = Literal["drivable", "viterbi", "marginal", "greedy"]
-"""How a trip is read from the chain: the best one that can be driven (:mod:`~tedtrajrec.methods.chain_options`); the
-likeliest one; the likeliest candidate of each step; or that of the best score of its own."""
-
-
-@dataclass(frozen=True)
-class ParallelConfig(LearnedConfig):
-    """Settings; the switches are those of the ablation."""
-
-    heads: int = 8
-    width: int = 512
-    encoder_layers: int = 2
-    step_layers: int = 2
-    road_layers: int = 2
-    gnn: Gnn = "gatv2"
-    rhythm: Rhythm = "dynamic"
-    attention: Kind = "ted"
-    activation: Activation = "lecun"
-    gamma_m: float = 30.0
-    hidden: int = 128  # width of the network over features of candidates
-    most: int = 48  # candidates of a step
-    remembered: int = 300  # past drives over each segment at most
-    among: bool = True  # steps attend to each other
-    geometry: bool = True  # features of map and past trips
-    chain: bool = True  # trained as a chain, not step by step
-    table: bool = True  # a learned vector for each segment
-    unknown: float = 0.1  # share of training batches seen as if the city were new: no table, no place, no past trips
-    decode: Decoding = "drivable"
-    margin: float = 3.0  # for "drivable", candidates count that are less likely than their step's best by so many nats
-    error_m: float = 150.0  # and an expected error of so many metres weighs as much as one nat; see SEARCHES for these
-    voted: float = 0.0  # and votes of lookup have this share in the probabilities of steps
-    bridged: bool = True  # where the map is whole, breaks are driven around along other roads
-    enforced: bool = False  # any map, and all that can be: trips take detours, and roads beside those of their fixes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("heads", "width", "gamma_m", "hidden", "most", "remembered", "margin", "error_m"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive")
-        self.check_heads(self.heads)
-        if min(self.encoder_layers, self.step_layers, self.road_layers) < 0:
-            raise ValueError("there cannot be fewer than 0 layers")
-        for name in ("unknown", "voted"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1")
 
 
 class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
@@ -302,12 +256,9 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
-        search = self._search
-        if search.voted and self._lookup is not None:
-            options = self._options_of(batch, self._scored_batch(batch), search.voted)
-        else:
-            options = self._played("options", self.options, batch)
-        return self._driven(batch, options, search)
+        if self._search.voted and self._voters is not None:
+            return self._drive(batch, self._scored_batch(batch))
+        return self._driven(batch, self._played("options", self.options, batch), self._search)
 
     def searched(self, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:
         """Return the trips that each of several searches finds; they are scored only once."""
@@ -317,19 +268,40 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def _options_of(self, batch: Batch, scored: Scored, voted: float) -> Options:
         """Return the options of a batch that has been scored; votes count where there is someone to ask."""
-        votes = None
-        if voted and self._lookup is not None:
-            votes = votes_for(scored, self._lookup.best(batch, VOTED_FOR, at_fixes=True))
+        voters = self._voters if voted else None
+        votes = None if voters is None else votes_for(scored, voters.best(batch, VOTED_FOR, at_fixes=True))
         return options_of(scored, self.ends, votes, voted)
 
     @property
     def _search(self) -> Search:
-        return Search(self.config.error_m, self.config.margin, self.config.voted)
+        return Search(self.config.error_m, self.config.margin, BY_MAP if self._never_there else self.config.voted)
 
-    def _driven(self, batch: Batch, options: Options, search: Search) -> tuple[Recovered, Tensor]:
+    @property
+    def _never_there(self) -> bool:
+        """Whether the weights are of another city, and no trips of this one have been seen either."""
+        return self.origin is not None and not len(self._past.passing.segment)
+
+    @property
+    def _voters(self) -> Lookup | None:
+        return self._map_alone if self._never_there else self._lookup
+
+    @cached_property
+    def _map_alone(self) -> Lookup:
+        return Lookup(self.network)  # without past trips it is Route + HMM, which no unusual map puts out
+
+    def _drive(self, batch: Batch, scored: Scored) -> tuple[Recovered, Tensor]:
+        options = self._options_of(batch, scored, self._search.voted)
+        # Nobody knows how often the map's own drive is right in a new city: probabilities are the network's alone.
+        return self._driven(batch, options, self._search, scored if self._never_there else None)
+
+    def _driven(
+        self, batch: Batch, options: Options, search: Search, sure: Scored | None = None
+    ) -> tuple[Recovered, Tensor]:
         score = weighed(options, search.error_m)
         driven = self._driver.drive(batch, Choices(*options[:3]), score, options.move, margin=search.margin)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
+        if sure is not None:
+            answer = answer._replace(log_prob=log_prob_of(sure, answer.segment))
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
         return self._calibrated(batch, answer), broken
@@ -342,7 +314,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
         scored = self._scored_batch(batch)
         if self.drivable:
-            found = self._driven(batch, self._options_of(batch, scored, self.config.voted), self._search)[0]
+            found = self._drive(batch, scored)[0]
         else:
             found = self._calibrated(batch, Recovered(*self._decoded(scored)))
         return found, draw_routes(self._driver, batch, scored, k, DRAWS, found.segment)
@@ -361,17 +333,17 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def restore(self, state: Arrays) -> None:
         """Take over what :meth:`state` returned."""
-        weights, taught = _parted(state)
+        weights, taught = parted(state)
         super().restore(weights)
         self.use(restored_past(taught), int(taught["step_s"][0]))
-        voters = {name.removeprefix(LOOKUP): array for name, array in taught.items() if name.startswith(LOOKUP)}
+        voters = part_of(taught, LOOKUP)
         self._lookup = Lookup(self.network) if voters else None
         if self._lookup is not None:
             self._lookup.restore(voters)
 
     def adopt(self, state: Arrays, network: str) -> None:
         """Take over from another network all but the learned vectors of its segments and its past trips."""
-        weights, taught = _parted(state)
+        weights, taught = parted(state)
         self.origin = Origin(network, len(weights[TABLE]))
         super().restore(weights | {TABLE: np.zeros(self.road_gnn.table.shape, np.float32)})
         self.use(no_past(self.network), int(taught["step_s"][0]))
@@ -382,14 +354,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """What a user should know where the weights come from another network."""
         if self.origin is None:
             return ""
-        uses = "roads and routes only, without the memory of streets or past trips"
-        if len(self._past.passing.segment):
-            uses = "roads, routes and past trips, without the memory of streets"
+        uses = "roads, routes and past trips, without the memory of streets"
+        if self._never_there:
+            uses = "roads and routes only, without the memory of streets or past trips"
         network, segments = self.origin
         return f"This model was trained on another network ({segments:,} segments, {network}): it uses {uses}."
-
-
-def _parted(state: Arrays) -> tuple[Arrays, Arrays]:
-    """Return the weights, and what past trips taught under the names of :func:`past_state`."""
-    taught = {name.removeprefix(PAST): array for name, array in state.items() if name.startswith(PAST)}
-    return {name: array for name, array in state.items() if not name.startswith(PAST)}, taught

@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 
 from tedtrajrec.config import from_dict
 from tedtrajrec.errors import InputError
-from tedtrajrec.methods.base import Arrays, Origin, read_description
+from tedtrajrec.methods.base import Arrays, Origin, part_of, read_description
 from tedtrajrec.methods.lattice import Past
 from tedtrajrec.methods.learned import TABLE, LearnedMethod
 from tedtrajrec.methods.lookup import PAST as TRIPS
@@ -127,10 +127,10 @@ def renumbered(state: Arrays, change: Change, old: RoadNetwork, new: RoadNetwork
             usual = np.zeros(state[name].shape[1:]) if name == TABLE else state[name].mean(axis=0, dtype=np.float64)
             out[name] = np.broadcast_to(usual, (len(change.old), *usual.shape)).astype(state[name].dtype)
             out[name][kept] = state[name][change.old[kept]]
-    taught = {name.removeprefix(PAST): array for name, array in state.items() if name.startswith(PAST)}
+    taught = part_of(state, PAST)
     if taught:
         past = {"step_s": taught["step_s"]} | past_state(_renumbered_past(restored_past(taught), change, new))
-        voters = {name.removeprefix(LOOKUP): array for name, array in taught.items() if name.startswith(LOOKUP)}
+        voters = part_of(taught, LOOKUP)
         if voters:
             voters = _renumbered_lookup(voters, change, old, new)
         past |= {LOOKUP + name: array for name, array in voters.items()}
