@@ -111,8 +111,8 @@ def votes_for(scored: Scored, votes: Choices) -> Tensor:
     return out.scatter_add_(-1, order.gather(-1, place), chance)
 
 
-def log_prob_of(scored: Scored, segment: Tensor) -> Tensor:
-    """Return the logarithm of the probability that the chain alone gives to a segment of each step [B, n].
+def probability_of(scored: Scored, segment: Tensor) -> Tensor:
+    """Return the probability that the chain alone gives to a segment of each step [B, n].
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def log_prob_of(scored: Scored, segment: Tensor) -> Tensor:
         One of each step [B, n]; one that is not among its candidates is as good as impossible.
     """
     named = (scored.segment == segment.to(scored.segment)[..., None]) & scored.exists
-    return (marginals(scored.chain) * named).sum(-1).float().clamp(LEAST, 1).log().cpu()
+    return (marginals(scored.chain) * named).sum(-1).float().clamp(LEAST, 1).cpu()
 
 
 def weighed(options: Options, error_m: float) -> Tensor:

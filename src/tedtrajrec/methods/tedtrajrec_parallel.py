@@ -23,7 +23,7 @@ from tedtrajrec.data.batch import Batch
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.methods.alternatives import DRAWS, Alternatives, draw_routes
 from tedtrajrec.methods.base import Arrays, Choices, Origin, Recovered, as_recovered, part_of
-from tedtrajrec.methods.chain_options import Options, Scored, ends_of, log_prob_of, options_of, votes_for, weighed
+from tedtrajrec.methods.chain_options import Options, Scored, ends_of, options_of, probability_of, votes_for, weighed
 from tedtrajrec.methods.driving import Driver
 from tedtrajrec.methods.lattice import FACTS, STATIC, LatticeBuilder, Past
 from tedtrajrec.methods.learned import TABLE, DecodingMethod, Inputs, Losses
@@ -38,7 +38,7 @@ from tedtrajrec.methods.parallel_inputs import (
     moving_features,
 )
 from tedtrajrec.methods.past.visits import Visits
-from tedtrajrec.methods.searches import BY_MAP, Search
+from tedtrajrec.methods.searches import BY_MAP, TRUSTED, Search
 from tedtrajrec.methods.taught import LOOKUP, PAST, learn_past, no_past, parted, past_state, restored_past
 from tedtrajrec.network.connectivity import is_whole
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -291,17 +291,17 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def _drive(self, batch: Batch, scored: Scored) -> tuple[Recovered, Tensor]:
         options = self._options_of(batch, scored, self._search.voted)
-        # Nobody knows how often the map's own drive is right in a new city: probabilities are the network's alone.
         return self._driven(batch, options, self._search, scored if self._never_there else None)
 
     def _driven(
-        self, batch: Batch, options: Options, search: Search, sure: Scored | None = None
+        self, batch: Batch, options: Options, search: Search, by_map: Scored | None = None
     ) -> tuple[Recovered, Tensor]:
         score = weighed(options, search.error_m)
         driven = self._driver.drive(batch, Choices(*options[:3]), score, options.move, margin=search.margin)
         answer = as_recovered(batch, driven.segment.astype(np.int32), driven.ratio, driven.log_prob)
-        if sure is not None:
-            answer = answer._replace(log_prob=log_prob_of(sure, answer.segment))
+        if by_map is not None:
+            own, voted = probability_of(by_map, answer.segment), answer.log_prob.exp().nan_to_num(0.0)
+            answer = answer._replace(log_prob=torch.lerp(own, voted, TRUSTED / BY_MAP).log())
         broken = torch.zeros_like(batch.step_mask, device="cpu")
         broken[batch.step_mask.cpu()] = torch.from_numpy(driven.broken)
         return self._calibrated(batch, answer), broken
