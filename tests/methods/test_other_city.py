@@ -133,7 +133,7 @@ def test_weights_of_another_city(
     assert home.note == ""
     assert away.note == (
         f"This model was trained on another network ({home.network.n_segments:,} segments, {home.network.hash}): "
-        "it uses roads and routes only, without the memory of streets or past trips."
+        "it uses roads, routes and the matcher's drive, without the memory of streets or past trips."
     )
     assert Feasible(away).note == away.note
     for name, value in home.state_dict().items():

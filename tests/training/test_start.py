@@ -206,7 +206,7 @@ def test_command_line(
         main(["evaluate", str(first_run), str(other_dataset.path), "--keep", "1/4", "-o", str(tmp_path / "metrics")])
     said = capsys.readouterr().out
     assert not stop.value.code, said
-    note = "it uses roads and routes only, without the memory of streets or past trips."
+    note = "it uses roads, routes and the matcher's drive, without the memory of streets or past trips."
     assert "This model was trained on another network (" in said
     assert note in said
     (file,) = (tmp_path / "metrics").rglob("metrics.json")

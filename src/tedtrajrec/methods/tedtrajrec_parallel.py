@@ -356,6 +356,6 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
             return ""
         uses = "roads, routes and past trips, without the memory of streets"
         if self._never_there:
-            uses = "roads and routes only, without the memory of streets or past trips"
+            uses = "roads, routes and the matcher's drive, without the memory of streets or past trips"
         network, segments = self.origin
         return f"This model was trained on another network ({segments:,} segments, {network}): it uses {uses}."
