@@ -269,14 +269,20 @@ def test_largest() -> None:
     assert largest([np.array([0, 5]), np.array([1, 2])], lengths) == 1
 
 
-def test_devices() -> None:
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(ConfigError, match="no device 'gpu'"):
-        choose_device("gpu")
+    for name in ("gpu", "meta"):
+        with pytest.raises(ConfigError, match=f"no device '{name}'"):
+            choose_device(name)
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no CUDA device"):
             choose_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert [choose_device(name).index for name in ("auto", "cuda", "cuda:2")] == [None, None, 2]
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=1"):
+        choose_device("cuda:1")
 
 
 def test_settings_of_training_are_checked() -> None:

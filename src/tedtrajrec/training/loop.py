@@ -183,10 +183,18 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in {"cpu", "cuda"}:
+            raise RuntimeError(f"nothing here was made for {device.type}")
     except RuntimeError as error:
         raise ConfigError(f"There is no device '{name}'; use cpu, cuda or auto.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("This machine has no CUDA device; use --device cpu or auto.")
+    # Graphs are recorded, and kernels launched, on the current device.
+    if device.type == "cuda" and device.index not in {None, torch.cuda.current_device()}:
+        raise ConfigError(
+            f"'{name}' is not the current device. Use --device cuda with CUDA_VISIBLE_DEVICES={device.index}, "
+            "so that this one alone is seen."
+        )
     return device
 
 
