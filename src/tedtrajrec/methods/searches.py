@@ -25,8 +25,8 @@ class Search(NamedTuple):
 
 
 VOTED = 0.3
-BY_MAP = 0.5  # share of the map's own drive, instead, where the weights are of another city and no past trips are known
-TRUSTED = 0.2  # its share in the probabilities that are told there: with half, all that is on it would look too sure
+BY_MAP = 0.6  # share of the map's own drive, instead, where the weights are of another city and no past trips are known
+TRUSTED = 0.2  # its share in the probabilities that are told there: with as much, all on it would look too sure
 SEARCHES = tuple(
     Search(error_m, margin, voted)
     for voted in (0.0, VOTED)
