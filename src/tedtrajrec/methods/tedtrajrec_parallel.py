@@ -287,7 +287,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     @cached_property
     def _map_alone(self) -> Lookup:
-        return Lookup(self.network)  # without past trips it is Route + HMM, which no unusual map puts out
+        return Lookup(self.network)  # without past trips it is Route + HMM
 
     def _drive(self, batch: Batch, scored: Scored) -> tuple[Recovered, Tensor]:
         options = self._options_of(batch, scored, self._search.voted)
