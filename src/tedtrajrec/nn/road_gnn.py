@@ -16,7 +16,6 @@ is made some segments at a time, layer by layer: what a layer makes of edges wou
 from __future__ import annotations
 
 from functools import cached_property
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -27,7 +26,6 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tedtrajrec.network.roadnet import RoadNetwork
-from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_table import SegmentTable
 from tedtrajrec.nn.touched import LARGE, Part, PartFinder
@@ -68,8 +66,7 @@ class RoadGnn(SegmentTable):
     ) -> None:
         super().__init__(network.n_segments, d)
         self.rhythm = rhythm
-        # Both directions of a pair are there, so turned round they are the same, but targets rise: kernels rely on it.
-        edges = neighbours(network, loops=gnn in {"gatv2", "gat"}).flip(0)
+        edges = neighbours(network, loops=gnn in {"gatv2", "gat"})
         if gnn == "gcn":
             edges, weight = gcn_norm(edges, num_nodes=network.n_segments)
             self.register_buffer("weight", weight, persistent=False)
@@ -118,8 +115,7 @@ class RoadGnn(SegmentTable):
         return Roads(static, self.to_omega(x) if self.rhythm == "dynamic" else self.omega, self.phase)
 
     def _pass(self, layer: nn.Module, x: Tensor, part: Part | None) -> Tensor:
-        graph, kernels = self._graph(part), _kernels_of(layer, x)
-        return functional.leaky_relu(layer(x, *graph) if kernels is None else kernels.convolve(layer, x, *graph))
+        return functional.leaky_relu(layer(x, *self._graph(part)))
 
     def _by_chunks(self, layer: nn.Module, x: Tensor) -> Tensor:
         """Return one layer over all segments, made for some of them at a time from these and their neighbours."""
@@ -167,11 +163,3 @@ def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
     if gnn == "gin":
         return GINConv(nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d)))  # type: ignore[no-any-return]
     return nn.Linear(d, d)
-
-
-def _kernels_of(layer: nn.Module, x: Tensor) -> ModuleType | None:
-    """Return :mod:`tedtrajrec.nn.gatv2_cuda` where it can do with a layer, else None."""
-    if not isinstance(layer, GATv2Conv) or torch.is_autocast_enabled(x.device.type):
-        return None
-    kernels = kernels_for("gatv2_cuda", x)
-    return kernels if kernels is not None and kernels.fits(layer) else None
