@@ -257,7 +257,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
         if self._search.voted and self._voters is not None:
-            return self._drive(batch, self._scored_batch(batch))
+            return self._drive_scored(batch, self._scored_batch(batch))
         return self._driven(batch, self._played("options", self.options, batch), self._search)
 
     def searched(self, batch: Batch, searches: Sequence[Search]) -> list[Recovered]:
@@ -289,7 +289,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def _map_alone(self) -> Lookup:
         return Lookup(self.network)  # without past trips it is Route + HMM
 
-    def _drive(self, batch: Batch, scored: Scored) -> tuple[Recovered, Tensor]:
+    def _drive_scored(self, batch: Batch, scored: Scored) -> tuple[Recovered, Tensor]:
+        """Do what :meth:`drive` does, with votes where someone is asked, for trips that have been scored."""
         options = self._options_of(batch, scored, self._search.voted)
         return self._driven(batch, options, self._search, scored if self._never_there else None)
 
@@ -314,7 +315,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         """Return what :meth:`recover` and :meth:`alternatives` do, but score the trips only once."""
         scored = self._scored_batch(batch)
         if self.drivable:
-            found = self._drive(batch, scored)[0]
+            found = self._drive_scored(batch, scored)[0]
         else:
             found = self._calibrated(batch, Recovered(*self._decoded(scored)))
         return found, draw_routes(self._driver, batch, scored, k, DRAWS, found.segment)
