@@ -131,23 +131,22 @@ def asked_of_device(tiles: int, trips: int) -> tuple[dict[str, Any], list[str]]:
 def stand_in() -> Iterator[None]:
     """Have "meta" taken for a CUDA device."""
     with contextlib.ExitStack() as undo:
-        sets = [vars(kernels)[name] for name in ("DEVICES", "RECORDED") if name in vars(kernels)]
-        for kinds in sets:
+        # Commits of 2026-11-16 have no such sets.
+        for kinds in (vars(kernels)[name] for name in ("DEVICES", "RECORDED") if name in vars(kernels)):
             kinds.add(THERE.type)
             undo.callback(kinds.discard, THERE.type)
         places: list[tuple[object, str, object]] = [
             (scale, "Trainer", Listed),
             (scale, "choose_device", torch.device),
-            (torch, "is_autocast_enabled", lambda *_: False),  # these four refuse "meta", or do without it
+            (torch, "is_autocast_enabled", lambda *_: False),  # these refuse "meta", or do without it
             (torch, "autocast", contextlib.nullcontext),
             (torch_adam, "_device_dtype_check_for_fused", lambda *_: None),
             (foreach, "_get_foreach_kernels_supported_devices", lambda: [THERE.type]),
             (Tensor, "pin_memory", lambda tensor: tensor),
+            (Tensor, "is_cuda", property(lambda tensor: tensor.device == THERE)),
         ]
         if "LARGE_CPU" in vars(parallel_inputs):
             places.append((parallel_inputs, "LARGE_CPU", vars(parallel_inputs)["LARGE"]))
-        if not sets:  # commits whose code asks tensors
-            places.append((Tensor, "is_cuda", property(lambda tensor: tensor.device == THERE)))
         for where, name, what in places:
             undo.enter_context(mock.patch.object(where, name, what))
         yield
