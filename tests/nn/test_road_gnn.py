@@ -95,7 +95,7 @@ def test_neighbours(network: RoadNetwork, loops: bool) -> None:
 def test_layers_equal_their_equations_with_gradients(network: RoadNetwork, gnn: str) -> None:
     model, near = made(network, gnn), neighbour_sets(network)
     assert len(model.layers) == (1 if gnn == "none" else 2)
-    assert all(type(layer) is KINDS[gnn] for layer in model.layers)
+    assert all(isinstance(layer, KINDS[gnn]) for layer in model.layers)
     x: Tensor = model.table
     for layer in model.layers:
         x = functional.leaky_relu(literal_layer(gnn, layer, x, near), 0.01)
@@ -151,3 +151,16 @@ def test_times_as_angles() -> None:
     roads = Roads(torch.zeros(1, 3), torch.ones(1, 3), torch.zeros(3))
     at_six = roads.at(torch.tensor([0]), torch.tensor([360.0]))[0]  # a quarter of a day is a quarter of a turn
     torch.testing.assert_close(at_six, torch.tensor([torch.pi / 2, 1.0, 1.0]))
+
+
+def test_attention_has_the_bits_of_torch_geometric(network: RoadNetwork) -> None:
+    model = made(network, "gatv2").float()
+    plain = GATv2Conv(D, D // HEADS, HEADS, add_self_loops=False)
+    plain.load_state_dict(model.layers[0].state_dict())
+    toward = torch.randn(network.n_segments, D)
+    found = []
+    for layer in (model.layers[0], plain):
+        out = layer(model.table, model.edges)
+        found.append((out, *torch.autograd.grad((out * toward).sum(), [model.table, *layer.parameters()])))
+    for mine, theirs in zip(*found, strict=True):
+        assert torch.equal(mine, theirs)

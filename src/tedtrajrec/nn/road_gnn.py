@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import softmax
 
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.roads import Roads
@@ -149,11 +150,21 @@ def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:
     return torch.from_numpy(np.stack(np.divmod(key, network.n_segments)))
 
 
+class _Attentive(GATv2Conv):  # type: ignore[misc]
+    """The layer of PyG, but for the way back it keeps two arrays of [E, d] where that keeps three."""
+
+    def edge_update(self, x_j: Tensor, x_i: Tensor, index: Tensor, ptr: Tensor | None, dim_size: int | None) -> Tensor:
+        """Return the attention of edges [E, heads]."""
+        x = functional.leaky_relu_(x_i + x_j, self.negative_slope)
+        share: Tensor = softmax((x * self.att).sum(dim=-1), index, ptr, dim_size)
+        return share
+
+
 def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
     # Self-loops and norms come with the edges: a layer that adds them at each pass makes arrays whose size depends on
     # the data, and those cannot be recorded in a CUDA graph.
     if gnn == "gatv2":
-        return GATv2Conv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
+        return _Attentive(d, d // heads, heads, add_self_loops=False)
     if gnn == "gat":
         return GATConv(d, d // heads, heads, add_self_loops=False)  # type: ignore[no-any-return]
     if gnn == "gcn":
