@@ -33,7 +33,7 @@ def made(n: int = 4, c: int = 6) -> tuple[RoadNetwork, Chain, torch.Tensor, torc
 def test_scores_are_those_of_trip_and_steps_less_the_error():
     network, chain, segment, ratio = made()
     exists = torch.ones_like(segment, dtype=torch.bool)
-    found = options_of(Scored(chain, ratio, segment, exists), ends_of(network))
+    found = options_of(Scored(chain, ratio, segment, exists, torch.zeros_like(ratio)), ends_of(network))
     share = marginals(chain)
     place = share.argsort(dim=-1, descending=True)
     torch.testing.assert_close(found.segment, segment.gather(-1, place))
@@ -61,7 +61,7 @@ def test_what_is_not_far_off_is_preferred_to_what_is_a_little_likelier():
         unary=torch.tensor([0.3, 0.2, 0.2]).log().expand(2, 2, 3), pair=torch.zeros_like(chain.pair[..., :3, :3])
     )
     exists = torch.ones_like(segment, dtype=torch.bool)
-    options = options_of(Scored(chain, ratio * 0, segment, exists), ends_of(network))
+    options = options_of(Scored(chain, ratio * 0, segment, exists, torch.zeros_like(ratio)), ends_of(network))
     first = {error_m: weighed(options, error_m)[0, 0].argmax().item() for error_m in (10.0, 1e9)}
     assert first[1e9] == 0
     assert first[10.0] != 0
@@ -81,13 +81,13 @@ def scored_and_votes(b: int = 3, n: int = 7, c: int = 9, k: int = 4) -> tuple[Sc
     chain = Chain(
         torch.zeros(b, n, c), torch.zeros(b, 1, c, c), torch.zeros(b, n - 1, dtype=torch.int64), exists.any(-1)
     )
-    scored = Scored(chain, torch.zeros(b, n, c), segment, exists)
+    scored = Scored(chain, torch.zeros(b, n, c), segment, exists, torch.zeros(b, n, c))
     return scored, Choices(torch.from_numpy(voted), torch.zeros(b, n, k), torch.from_numpy(share).log())
 
 
 def test_votes_are_given_to_the_candidates_they_are_for():
     scored, votes = scored_and_votes()
-    found = votes_for(scored, votes)
+    found = votes_for(scored.segment, scored.exists, votes)
     expected = torch.zeros(scored.segment.shape)
     for i, step in np.ndindex(*scored.segment.shape[:2]):
         shares = {
@@ -109,7 +109,7 @@ def test_votes_are_given_to_the_candidates_they_are_for():
 def test_votes_have_their_share_in_the_probabilities_and_the_error():
     network, chain, segment, ratio = made()
     exists = torch.ones_like(segment, dtype=torch.bool)
-    scored, ends = Scored(chain, ratio, segment, exists), ends_of(network)
+    scored, ends = Scored(chain, ratio, segment, exists, torch.zeros_like(ratio)), ends_of(network)
     votes = torch.from_numpy(np.random.default_rng(2).dirichlet(np.ones(6), size=(2, 4))).float()
     votes[1, 2] = 0  # all are for segments that are no candidates
     found = options_of(scored, ends, votes, 0.3)
@@ -127,7 +127,7 @@ def test_votes_have_their_share_in_the_probabilities_and_the_error():
 @pytest.mark.parametrize("votes", [None, torch.full((2, 4, 6), 1 / 6)])
 def test_without_a_share_votes_do_not_count(votes: torch.Tensor | None):
     network, chain, segment, ratio = made()
-    scored = Scored(chain, ratio, segment, torch.ones_like(segment, dtype=torch.bool))
+    scored = Scored(chain, ratio, segment, torch.ones_like(segment, dtype=torch.bool), torch.zeros_like(ratio))
     plain = options_of(scored, ends_of(network))
     for one, other in zip(plain, options_of(scored, ends_of(network), votes, 0.0), strict=True):
         torch.testing.assert_close(one, other)

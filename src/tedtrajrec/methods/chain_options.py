@@ -37,6 +37,7 @@ class Scored(NamedTuple):
     ratio: Tensor  # [B, n, C] where on the candidate it would be
     segment: Tensor  # [B, n, C]
     exists: Tensor  # [B, n, C] lists are padded
+    votes: Tensor  # [B, n, C] of past drives, or of the map's own
 
 
 class Options(NamedTuple):
@@ -88,18 +89,18 @@ def options_of(scored: Scored, ends: Tensor, votes: Tensor | None = None, voted:
     )
 
 
-def votes_for(scored: Scored, votes: Choices) -> Tensor:
+def votes_for(segment: Tensor, exists: Tensor, votes: Choices) -> Tensor:
     """Return the share of the votes of each step that each of its candidates has [B, n, C].
 
     Parameters
     ----------
-    scored
-        Of a batch, with its candidates.
+    segment, exists
+        The candidates, and whether there are so many [B, n, C].
     votes
         The segments with most votes at each step and the logarithms of their shares; without any of these, the first
         segment is all that is known.
     """
-    segment = scored.segment.masked_fill(~scored.exists, -1)
+    segment = segment.masked_fill(~exists, -1)
     voted = votes.segment.to(segment)
     chance = votes.log_prob.to(segment.device, torch.float32).exp().nan_to_num(0.0)
     chance = chance.masked_fill(voted < 0, 0.0)

@@ -83,6 +83,11 @@ class ParallelInputs(NamedTuple):
         part = no_part() if self.part is None else rounded(self.part)
         return ParallelInputs(**padded, part_segment=part.segment, part_edges=part.edges)
 
+    @property
+    def candidates(self) -> tuple[Tensor, Tensor]:
+        """The candidates of each step, and whether there are so many [B, n, C]."""
+        return rows(self.list_segment, self.slot), rows(self.list_exists, self.slot)
+
     def touching(self, gnn: RoadGnn) -> ParallelInputs:
         """Return the batch with the part of a large network that it touches, where that is not most of it."""
         if len(gnn.table) <= (LARGE if gnn.table.is_cuda else LARGE_CPU):

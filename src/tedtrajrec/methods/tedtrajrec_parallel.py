@@ -139,6 +139,9 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
             plain = plain._replace(fix_xy=torch.zeros_like(plain.fix_xy))
         flag = torch.full((len(batch), 1), int(unknown))
         seen = ParallelInputs(*[*plain, *(torch.from_numpy(part) for part in lattice), flag, *no_part()])
+        if unknown or self._never_there:  # nobody has driven here: the map's own drive is the one vote
+            drive = self._map_alone.best(batch, VOTED_FOR, at_fixes=True)
+            seen = seen._replace(votes=votes_for(*seen.candidates, drive))
         return seen if forced is None else seen.touching(self.road_gnn)
 
     def _builder_of_new_city(self) -> LatticeBuilder:
@@ -199,8 +202,8 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def loss(self, inputs: ParallelInputs) -> Losses:
         """Return the losses of a batch."""
         chain, ratio = self.scores(inputs, self.roads(inputs.unknown[0, 0], inputs.part))
-        is_truth = rows(inputs.list_segment, inputs.slot) == inputs.segment[..., None]
-        is_truth &= rows(inputs.list_exists, inputs.slot) & inputs.step_mask[..., None]
+        listed, exists = inputs.candidates
+        is_truth = (listed == inputs.segment[..., None]) & exists & inputs.step_mask[..., None]
         known = is_truth.any(-1)
         truth = torch.where(known, is_truth.int().argmax(-1), -1)
         count = known.sum().clamp_min(1)
@@ -223,7 +226,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
         return self._decoded(self.scored(inputs), choices)
 
     def _decoded(self, scored: Scored, choices: int | None = None) -> Decoded:
-        chain, ratio, segment, exists = scored
+        chain, ratio, segment, exists, _ = scored
         share = torch.softmax(chain.unary, dim=-1) if self.config.decode == "greedy" else marginals(chain)
         if choices is None and self.config.decode == "viterbi":
             place = viterbi(chain)[0][..., None]
@@ -238,7 +241,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def scored(self, inputs: ParallelInputs) -> Scored:
         """Return the candidates of all steps with their scores, for use."""
         chain, ratio = self.scores(inputs, self._kept_roads())
-        return Scored(chain, ratio, rows(inputs.list_segment, inputs.slot), rows(inputs.list_exists, inputs.slot))
+        return Scored(chain, ratio, *inputs.candidates, inputs.votes)
 
     @torch.no_grad()
     def options(self, inputs: ParallelInputs) -> Options:
@@ -256,7 +259,7 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def drive(self, batch: Batch) -> tuple[Recovered, Tensor]:
         """Return trips that can be driven, and where even these have a break: the move to the step is none [B, n]."""
-        if self._search.voted and self._voters is not None:
+        if self._search.voted and (self._never_there or self._lookup is not None):
             return self._drive_scored(batch, self._scored_batch(batch))
         return self._driven(batch, self._played("options", self.options, batch), self._search)
 
@@ -268,8 +271,11 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
 
     def _options_of(self, batch: Batch, scored: Scored, voted: float) -> Options:
         """Return the options of a batch that has been scored; votes count where there is someone to ask."""
-        voters = self._voters if voted else None
-        votes = None if voters is None else votes_for(scored, voters.best(batch, VOTED_FOR, at_fixes=True))
+        votes = None
+        if voted and self._never_there:
+            votes = scored.votes
+        elif voted and self._lookup is not None:
+            votes = votes_for(scored.segment, scored.exists, self._lookup.best(batch, VOTED_FOR, at_fixes=True))
         return options_of(scored, self.ends, votes, voted)
 
     @property
@@ -280,10 +286,6 @@ class TedTrajRecParallel(DecodingMethod[ParallelConfig, ParallelInputs]):
     def _never_there(self) -> bool:
         """Whether the weights are of another city, and no trips of this one have been seen either."""
         return self.origin is not None and not len(self._past.passing.segment)
-
-    @property
-    def _voters(self) -> Lookup | None:
-        return self._map_alone if self._never_there else self._lookup
 
     @cached_property
     def _map_alone(self) -> Lookup:
