@@ -61,6 +61,19 @@ def training_inputs(method: TedTrajRecParallel, batch: Batch) -> ParallelInputs:
     return method.inputs(batch, torch.zeros_like(batch.step_mask))
 
 
+def drive_of_map(dataset: Dataset, inputs: ParallelInputs) -> torch.Tensor:
+    """Return what Route+HMM, which knows the map alone, says of the candidates of each step: nearly 1 or 0."""
+    segment, exists = inputs.candidates
+    found = Lookup(dataset.network).best(batch_of(dataset), 40, at_fixes=True)
+    share = torch.where(found.segment >= 0, found.log_prob.exp().nan_to_num(0.0), 0.0)
+    share[..., 0] = torch.where((share.sum(-1) == 0) & (found.segment[..., 0] >= 0), 1.0, share[..., 0])
+    same = (segment[..., None] == found.segment[..., None, :]) & exists[..., None]
+    driven = RouteHmm(dataset.network).recover(batch_of(dataset)).segment
+    votes = (same * share[..., None, :]).sum(-1)
+    assert (votes[segment == driven[..., None]] > 0.5)[exists[segment == driven[..., None]]].all()
+    return votes
+
+
 def test_lots_are_drawn_by_seed_and_epoch(small_dataset: Dataset) -> None:  # noqa: F811
     split = small_dataset.split("train")
 
@@ -87,9 +100,12 @@ def test_some_batches_see_a_new_city(home: TedTrajRecParallel, small_dataset: Da
     assert hidden.unknown.tolist() == [[1]] * 6
     assert not hidden.fix_xy.any()
     for name, value in hidden._asdict().items():
-        if name not in {"unknown", "fix_xy"}:
+        if name not in {"unknown", "fix_xy", "votes"}:
             assert torch.equal(value, getattr(plain, name)), name
-    expected = never.train().loss(plain._replace(fix_xy=torch.zeros_like(plain.fix_xy)))
+    assert not plain.votes.any()
+    assert torch.equal(hidden.votes, drive_of_map(small_dataset, hidden))
+    assert hidden.votes.any()
+    expected = never.train().loss(plain._replace(fix_xy=torch.zeros_like(plain.fix_xy), votes=hidden.votes))
     for one, two in zip(home.train().loss(hidden), expected, strict=True):
         assert torch.equal(one, two)
 
@@ -196,10 +212,12 @@ def test_the_drive_of_the_map_alone_has_a_share_where_no_trip_was_seen(
 
 def test_it_may_learn_the_past_of_the_new_city(away: TedTrajRecParallel, other_dataset: Dataset) -> None:  # noqa: F811
     batch = batch_of(other_dataset)
-    assert not away.inputs(batch).votes.any()
+    before = away.inputs(batch)
+    assert torch.equal(before.votes, drive_of_map(other_dataset, before))
     away.precompute(other_dataset)
     inputs = away.inputs(batch)
     assert inputs.votes.any()
+    assert not torch.equal(inputs.votes, drive_of_map(other_dataset, inputs))
     assert not inputs.fix_xy.any()  # places still mean nothing to the weights
     assert away.note.endswith("it uses roads, routes and past trips, without the memory of streets.")
     assert (away.recover(batch).segment[batch.step_mask] >= 0).all()
