@@ -329,7 +329,8 @@ def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[s
             times.append((time.perf_counter() - began, time.process_time() - cpu))
     wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
     row: dict[str, Any] = {"what": "train", "tiles": tiles, "segments": network.n_segments, "batch": trips}
-    row |= {"touched": len(inputs[0].part_segment) or network.n_segments, "ms": 1e3 * wall, "cpu_ms": 1e3 * cpu}
+    part = inputs[0].part
+    row |= {"touched": network.n_segments if part is None else len(part.segment), "ms": 1e3 * wall, "cpu_ms": 1e3 * cpu}
     row |= {"inputs_ms": made_ms, "device": str(device)}
     if device.type == "cuda":
         row |= {"peak_gib": torch.cuda.max_memory_allocated() / 2**30, "working_gib": working / 2**30}

@@ -412,8 +412,9 @@ def test_training_on_the_touched_part_is_training_on_the_whole(
     part = training_inputs(method, batch)
     assert whole.part is None
     assert part.part is not None
-    assert len(part.part_segment) < 0.9 * dataset.network.n_segments
-    assert torch.equal(part.part_segment[part.list_segment], whole.list_segment)
+    assert len(part.part.segment) < 0.9 * dataset.network.n_segments
+    assert len(part.part.around) > 0
+    assert torch.equal(part.part_asked[part.list_segment], whole.list_segment)
     in_use = method.inputs(batch)
     assert in_use.part is None  # what is kept for use is of the whole network
     weights = list(method.parameters())

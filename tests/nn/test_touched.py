@@ -48,6 +48,9 @@ def test_a_part_holds_all_within_its_hops(data: st.DataObject) -> None:
     assert len(segment) == len(set(segment))
     assert set(segment) == within[-1]
     assert [segment[k] for k in number] == asked.tolist()
+    assert set(part.asked.tolist()) == within[0]
+    assert (part.to_asked[1] < len(part.asked)).all()
+    assert (part.to_others[1] >= len(part.asked)).all()
     source, target, which = part.edges.tolist()
     assert [pairs[k] for k in which] == [(segment[a], segment[b]) for a, b in zip(source, target, strict=True)]
     assert sorted(which) == [k for k, (_, b) in enumerate(pairs) if hops and b in within[-2]]
@@ -70,7 +73,9 @@ def test_a_part_gives_what_the_whole_gives(network: RoadNetwork, gnn: str, layer
     dense = model().at(torch.from_numpy(asked), minute)
     expected = gradients((dense * weight).sum(), model)
     for seen in (part, rounded(part)):
-        found = model(part=seen).at(torch.from_numpy(number), minute)
+        roads = model(part=seen)
+        assert len(roads.static) == len(seen.asked)
+        found = roads.at(torch.from_numpy(number), minute)
         torch.testing.assert_close(found, dense)
         for ours, theirs in zip(gradients((found * weight).sum(), model), expected, strict=True):
             torch.testing.assert_close(ours, theirs)
@@ -111,14 +116,19 @@ def test_a_large_network_in_use_is_made_by_chunks(
 
 
 @pytest.mark.parametrize("size", [1, 700, 1023, 1024, 5000, 70_000])
-def test_few_sizes_occur(size: int) -> None:
-    part = rounded(Part(torch.arange(size), torch.zeros(3, 5 * size, dtype=torch.int64)))
+@pytest.mark.parametrize("around", [0, 0.4, 1.5])
+def test_few_sizes_occur(size: int, around: float) -> None:
+    others = int(around * size)
+    edges = [torch.zeros(3, 5 * count, dtype=torch.int64) for count in (size, others)]
+    part = rounded(Part(*torch.arange(size + others).split([size, others]), *edges))
     u, e = len(part.segment), part.edges.shape[1]
-    assert u % 1024 == e % 1024 == 0
-    assert u <= 1.3 * size + 3072
-    assert e <= 1.15 * 5 * size + 1024
-    filled = part.edges[1, 5 * size :]
-    assert not len(filled) or ((filled >= size).all() and (filled < u).all())
+    assert len(part.asked) % 1024 == len(part.around) % 1024 == 0
+    assert part.to_asked.shape[1] % 1024 == part.to_others.shape[1] % 1024 == 0
+    assert size <= len(part.asked) <= 1.13 * size + 1024
+    assert u <= 1.3 * (size + others) + 4096
+    assert e <= 1.15 * 5 * (size + others) + 2048
+    filled = torch.cat([part.to_asked[1, 5 * size :], part.to_others[1, 5 * others :]])
+    assert not len(filled) or ((filled >= size + others).all() and (filled < u).all())
     assert not len(filled) or torch.bincount(filled).max() <= 9  # none takes many
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from tedtrajrec.methods.learned import Losses
 from tedtrajrec.nn.segment_table import SegmentTable
-from tedtrajrec.nn.touched import Part, rounded
+from tedtrajrec.nn.touched import Part, no_part, rounded
 from tedtrajrec.training import rows as rows_module
 from tedtrajrec.training import trainer as trainer_module
 from tedtrajrec.training.checkpoint import Progress
@@ -33,12 +33,14 @@ class Seen(NamedTuple):
     """A batch."""
 
     goal: Tensor
-    part_segment: Tensor
-    part_edges: Tensor
+    part_asked: Tensor
+    part_around: Tensor
+    part_to_asked: Tensor
+    part_to_others: Tensor
 
     @property
     def part(self):
-        return Part(self.part_segment, self.part_edges) if self.part_segment.numel() else None
+        return Part(*self[1:]) if self.part_asked.numel() else None
 
 
 class Mean(SegmentTable):
@@ -63,9 +65,10 @@ def batches(count=12):
     rng = np.random.default_rng(0)
     for k in range(count):
         size = S if k % 5 == 2 else int(rng.integers(300, 1500))
-        part = Part(torch.from_numpy(rng.permutation(S)[:size]), torch.zeros(3, 0, dtype=torch.int64))
+        segment = torch.from_numpy(rng.permutation(S)[:size])
+        part = no_part()._replace(asked=segment[: size // 2], around=segment[size // 2 :])
         goal = torch.tensor([size, rng.uniform()], dtype=torch.float32)
-        yield Seen(goal, *(rounded(part) if size < S else (part.segment[:0], part.edges)))
+        yield Seen(goal, *(rounded(part) if size < S else no_part()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,8 +55,10 @@ class ParallelInputs(NamedTuple):
     facts: Tensor  # [B, n, FACTS]
     votes: Tensor  # [B, n, C]
     unknown: Tensor  # [B, 1] int64, the same for all trips: 1 if the city is to be seen as a new one, else 0
-    part_segment: Tensor  # [U] see :class:`~tedtrajrec.nn.touched.Part`; of size 0 where the network is seen as a whole
-    part_edges: Tensor  # [3, E]
+    part_asked: Tensor  # [A] see :class:`~tedtrajrec.nn.touched.Part`; of size 0 where the network is seen as a whole
+    part_around: Tensor  # [U - A]
+    part_to_asked: Tensor  # [3, E]
+    part_to_others: Tensor  # [3, F]
 
     def to(self, device: torch.device) -> ParallelInputs:
         """Return the tensors on a device."""
@@ -81,7 +83,7 @@ class ParallelInputs(NamedTuple):
             shape = (value.shape[0], more, *value.shape[2:])
             padded[name] = torch.cat([value, value.new_full(shape, fill.get(name, 0))], dim=1)
         part = no_part() if self.part is None else rounded(self.part)
-        return ParallelInputs(**padded, part_segment=part.segment, part_edges=part.edges)
+        return ParallelInputs(**padded, **_fields(part))
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor]:
@@ -98,26 +100,31 @@ class ParallelInputs(NamedTuple):
             return self
         near, listed = map(torch.from_numpy, np.split(number, [self.near_segment.numel()]))
         # A truth that lies outside is none of the candidates, and so is unknown to the loss.
-        rising, order = torch.sort(part.segment)
+        rising, order = torch.sort(part.asked)
         place = torch.searchsorted(rising, self.segment).clamp(max=len(order) - 1)
         truth = torch.where(rising[place] == self.segment, order[place], -1)
         return self._replace(
             near_segment=near.view_as(self.near_segment),
             list_segment=listed.view_as(self.list_segment),
             segment=truth,
-            part_segment=part.segment,
-            part_edges=part.edges,
+            **_fields(part),
         )
 
     @property
     def part(self) -> Part | None:
         """The part of the network whose segments are meant; None for the whole."""
-        return Part(self.part_segment, self.part_edges) if self.part_segment.numel() else None
+        part = Part(self.part_asked, self.part_around, self.part_to_asked, self.part_to_others)
+        return part if part.asked.numel() else None
 
     @property
     def plain(self) -> Inputs:
         """The part that step-by-step methods have too."""
         return Inputs(*self[: len(Inputs._fields)])
+
+
+def _fields(part: Part) -> dict[str, Tensor]:
+    """Return the fields of a batch that hold a part."""
+    return {f"part_{name}": value for name, value in part._asdict().items()}
 
 
 def moving_features(inputs: ParallelInputs) -> tuple[Tensor, Tensor]:
@@ -174,7 +181,7 @@ def moves_of(inputs: ParallelInputs, cost: Tensor, step_s: float) -> tuple[Moves
     source = source.expand(len(segment), -1)
     target = torch.stack([(2 * g + 1).expand_as(into), into, (2 * g + 2).expand_as(into)], dim=-1).flatten(1)
     target = target.clamp(max=lists - 1)
-    named = segment if inputs.part is None else inputs.part_segment[segment]
+    named = segment if inputs.part is None else inputs.part_asked[segment]
     steps = cost[inputs.unknown[..., None], named] / step_s
     is_fix = (torch.arange(lists, device=segment.device) % 2 == 0)[None, :, None]
     ratio = inputs.list_clock[..., 7]

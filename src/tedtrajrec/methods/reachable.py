@@ -23,6 +23,7 @@ from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.nn.road_gnn import RoadGnn
 from tedtrajrec.nn.touched import LARGE, SHARE, Part, no_part, rounded
 
+PART = len(Part._fields)
 UNIT = 64  # choices of a trip are padded to multiples of this
 NEAR_M, MOST_NEAR = 150.0, 12  # where the ways of a gap may begin and end
 
@@ -34,17 +35,18 @@ than the band of a method that ranks candidates by their ways."""
 class ReachableInputs(MoreInputs):
     """A batch with the segments of each trip; in training on a large network numbers count in the part it touches."""
 
-    along_fixes = (0, 0, 0)
+    along_fixes = (0,) * (1 + PART)
 
     @property
     def choice(self) -> Tensor:
         """The segments that each trip may use [B, C], rising; padding has the largest number there is."""
-        return self[-3]
+        return self[-1 - PART]
 
     @property
     def part(self) -> Part | None:
         """The part of the network whose segments are meant; None for the whole."""
-        return Part(*self[-2:]) if self[-2].numel() else None
+        part = Part(*self[-PART:])
+        return part if part.asked.numel() else None
 
     def rounded(self, fixes: int = 4, steps: int = 8) -> Self:
         """Return the batch with more padding, up to multiples of these, so that few shapes occur."""

@@ -151,7 +151,7 @@ class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs | ReachableInputs]):
         if isinstance(inputs, Inputs):
             return None
         part = inputs.part
-        return Chosen.of(inputs.choice, self.decoder.score, None if part is None else part.segment)
+        return Chosen.of(inputs.choice, self.decoder.score, None if part is None else part.asked)
 
     def roads_for(self, inputs: Inputs | ReachableInputs) -> Roads:
         """Return X_road of the network, or of the part that a batch touches."""

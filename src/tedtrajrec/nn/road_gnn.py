@@ -93,7 +93,7 @@ class RoadGnn(SegmentTable):
         return 0 if self.gnn == "none" else len(self.layers)
 
     def forward(self, start: Tensor | None = None, part: Part | None = None) -> Roads:
-        """Return the whole network, or a part of it whose segments are numbered as there.
+        """Return the whole network, or the segments asked for of a part, numbered as there.
 
         Parameters
         ----------
@@ -105,18 +105,25 @@ class RoadGnn(SegmentTable):
         if start is None:
             start = self.vectors(part)
         x: Tensor = start
-        for layer in self.layers:
+        for k, layer in enumerate(self.layers, start=1):
             if part is None and len(x) > LARGE and not torch.is_grad_enabled():
                 x = self._by_chunks(layer, x)
+            elif part is not None and k == len(self.layers):
+                x = self._last(layer, x, part)
             else:
-                x = self._pass(layer, x, part)
+                x = self._pass(layer, x, None if part is None else part.edges)
         static = self.to_static(x)
         if self.rhythm == "none":
             return Roads(static, None, None)
         return Roads(static, self.to_omega(x) if self.rhythm == "dynamic" else self.omega, self.phase)
 
-    def _pass(self, layer: nn.Module, x: Tensor, part: Part | None) -> Tensor:
-        return functional.leaky_relu(layer(x, *self._graph(part)))
+    def _pass(self, layer: nn.Module, x: Tensor, edges: Tensor | None = None) -> Tensor:
+        """Return one layer over some edges of a part, or over those of the whole network."""
+        return functional.leaky_relu(layer(x, *self._graph(edges)))
+
+    def _last(self, layer: nn.Module, x: Tensor, part: Part) -> Tensor:
+        """Return the last layer over a part, for the segments asked for."""
+        return self._pass(layer, x, part.to_asked)[: len(part.asked)]
 
     def _by_chunks(self, layer: nn.Module, x: Tensor) -> Tensor:
         """Return one layer over all segments, made for some of them at a time from these and their neighbours."""
@@ -124,16 +131,16 @@ class RoadGnn(SegmentTable):
         for first in range(0, len(x), CHUNK):
             chunk = np.arange(first, min(first + CHUNK, len(x)))
             part = Part(*(tensor.to(x.device) for tensor in self.parts.around(chunk, min(self.hops, 1))[0]))
-            out[first : first + len(chunk)] = self._pass(layer, x[part.segment], part)[: len(chunk)]
+            out[first : first + len(chunk)] = self._last(layer, x[part.segment], part)
         return out
 
-    def _graph(self, part: Part | None) -> tuple[Tensor, ...]:
+    def _graph(self, edges: Tensor | None) -> tuple[Tensor, ...]:
         if self.gnn == "none":
             return ()
-        edges = self.edges if part is None else part.edges[:2]
+        pairs = self.edges if edges is None else edges[:2]
         if self.gnn != "gcn":
-            return (edges,)
-        return edges, self.weight if part is None else self.weight[part.edges[2]]
+            return (pairs,)
+        return pairs, self.weight if edges is None else self.weight[edges[2]]
 
 
 def neighbours(network: RoadNetwork, *, loops: bool) -> Tensor:

@@ -3,7 +3,8 @@
 With P layers of a graph neural network, the representation of a segment depends on segments up to P hops away and on no
 others. The part of a batch is the segments that it asks for and all within P hops of them, with every edge that leads
 to a segment less than P hops away. What the layers give there for the segments asked for is what they give on the whole
-network, and so are the gradients. Segments P hops away are only read.
+network, and so are the gradients. Segments P hops away are only read, and the last layer needs no more edges than those
+that lead to segments asked for: these are kept apart from the others.
 
 Sizes are rounded up, so that few shapes occur and work can be recorded in CUDA graphs: what fills up are segments that
 nobody asks for, which take up the edges that fill up. They repeat the last one, and have no gradient.
@@ -11,6 +12,7 @@ nobody asks for, which take up the edges that fill up. They repeat the last one,
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -37,10 +39,25 @@ Segments = NDArray[np.int32]
 
 
 class Part(NamedTuple):
-    """Some segments of a network and edges between them; segments are numbered anew from 0."""
+    """Some segments of a network and edges between them; segments are numbered anew from 0, those asked for first.
 
-    segment: Tensor  # [U] int64, their numbers in the network
-    edges: Tensor  # [3, E] int64: source and target as numbers in the part, and the edge's number in the network
+    An edge is three int64: source and target as numbers in the part, and the edge's number in the network.
+    """
+
+    asked: Tensor  # [A] int64, numbers in the network of the segments asked for and, where rounded, of some others
+    around: Tensor  # [U - A] of all others
+    to_asked: Tensor  # [3, E] the edges that lead to segments asked for
+    to_others: Tensor  # [3, F] those that lead to others
+
+    @property
+    def segment(self) -> Tensor:
+        """All segments [U]."""
+        return torch.cat([self.asked, self.around])
+
+    @property
+    def edges(self) -> Tensor:
+        """All edges [3, E + F]."""
+        return torch.cat([self.to_asked, self.to_others], dim=1)
 
 
 class PartFinder:
@@ -78,24 +95,35 @@ class PartFinder:
             number = self._scratch.pop()
         except IndexError:
             number = np.full(self.n_segments, -1, np.int32)
-        segment, inner = _collect(self._offset, self._source, asked.ravel(), hops, number)
-        edges = _edges(self._offset, self._source, self._order, segment[:inner], number)
+        segment, own, inner = _collect(self._offset, self._source, asked.ravel(), hops, number)
+        ends = (0, min(own, inner), inner)
+        edges = [
+            _edges(self._offset, self._source, self._order, segment, first, last, number)
+            for first, last in itertools.pairwise(ends)
+        ]
         places = number[asked].astype(np.int64)
         number[segment] = -1
         self._scratch.append(number)
-        return Part(torch.from_numpy(segment.astype(np.int64)), torch.from_numpy(edges)), places
+        segments = np.split(segment.astype(np.int64), [own])
+        return Part(*map(torch.from_numpy, segments), *map(torch.from_numpy, edges)), places
 
 
 def rounded(part: Part) -> Part:
     """Return a part with more segments and edges, up to sizes of which there are few."""
-    u, e = part.segment.numel(), part.edges.shape[1]
-    more_edges = _size(e) - e
-    fill = _size(u + -(-more_edges // FILL)) - u
+    segment = part.segment
+    u, counts = len(segment), [edges.shape[1] for edges in (part.to_asked, part.to_others)]
+    more = [_size(count) - count for count in counts]
+    asked = _size(len(part.asked))
+    around = _size(max(u + -(-sum(more) // FILL) - asked, 0))
+    fill = asked + around - u
+    segment = torch.cat([segment, segment[-1:].expand(fill)])
     # Spread, because many edges to one target are slow to add up.
-    target = u + torch.arange(more_edges) * fill // max(more_edges, 1)
-    more = torch.stack([target, target, torch.zeros_like(target)])
-    segment = torch.cat([part.segment, part.segment[-1:].expand(fill)])
-    return Part(segment, torch.cat([part.edges, more], dim=1))
+    target = u + torch.arange(sum(more)) * fill // max(sum(more), 1)
+    filled = [
+        torch.cat([edges, torch.stack([end, end, torch.zeros_like(end)])], dim=1)
+        for edges, end in ((part.to_asked, target[: more[0]]), (part.to_others, target[more[0] :]))
+    ]
+    return Part(segment[:asked], segment[asked:], *filled)
 
 
 def unfilled(part: Part) -> Ints:
@@ -106,7 +134,8 @@ def unfilled(part: Part) -> Ints:
 
 def no_part() -> Part:
     """Return the part that stands for the network as a whole."""
-    return Part(torch.zeros(0, dtype=torch.int64), torch.zeros(3, 0, dtype=torch.int64))
+    none, no_edge = torch.zeros(0, dtype=torch.int64), torch.zeros(3, 0, dtype=torch.int64)
+    return Part(none, none, no_edge, no_edge)
 
 
 def _size(count: int) -> int:
@@ -118,8 +147,8 @@ def _size(count: int) -> int:
 @njit(cache=True, nogil=True)
 def _collect(
     offset: Ints, source: Segments, asked: Ints, hops: int, number: Segments
-) -> tuple[Segments, int]:  # pragma: no cover  (compiled)
-    """Return the segments asked for and around them, with numbers, and how many are less than all hops away."""
+) -> tuple[Segments, int, int]:  # pragma: no cover  (compiled)
+    """Return the segments of a part, with numbers; how many are asked for, and how many less than all hops away."""
     found = np.empty(1024, np.int32)
     size = 0
     for s in asked:
@@ -128,6 +157,7 @@ def _collect(
                 found = resized(found, size, 2 * size)
             number[s], found[size] = size, s
             size += 1
+    own = size
     first = last = 0
     for _ in range(hops):
         last = size
@@ -140,21 +170,21 @@ def _collect(
                     number[s], found[size] = size, s
                     size += 1
         first = last
-    return found[:size], last
+    return found[:size], own, last
 
 
 @njit(cache=True, nogil=True)
 def _edges(
-    offset: Ints, source: Segments, order: Segments, inner: Segments, number: Segments
+    offset: Ints, source: Segments, order: Segments, segment: Segments, first: int, last: int, number: Segments
 ) -> Ints:  # pragma: no cover  (compiled)
-    """Return the edges that lead to the first segments of a part."""
+    """Return the edges that lead to some segments of a part, from one up to another."""
     total = 0
-    for s in inner:
+    for s in segment[first:last]:
         total += offset[s + 1] - offset[s]
     edges = np.empty((3, total), np.int64)
     k = 0
-    for i in range(len(inner)):
-        for j in range(offset[inner[i]], offset[inner[i] + 1]):
+    for i in range(first, last):
+        for j in range(offset[segment[i]], offset[segment[i] + 1]):
             edges[0, k], edges[1, k], edges[2, k] = number[source[j]], i, order[j]
             k += 1
     return edges
