@@ -41,10 +41,10 @@ Segments = NDArray[np.int32]
 class Part(NamedTuple):
     """Some segments of a network and edges between them; segments are numbered anew from 0, those asked for first.
 
-    An edge is three int64: source and target as numbers in the part, and the edge's number in the network.
+    An edge is three int64: source and target as numbers in the part, and the edge's number in the network. Targets rise.
     """
 
-    asked: Tensor  # [A] int64, numbers in the network of the segments asked for and, where rounded, of some others
+    asked: Tensor  # [A] int64, numbers in the network of the segments asked for
     around: Tensor  # [U - A] of all others
     to_asked: Tensor  # [3, E] the edges that lead to segments asked for
     to_others: Tensor  # [3, F] those that lead to others
@@ -109,21 +109,20 @@ class PartFinder:
 
 
 def rounded(part: Part) -> Part:
-    """Return a part with more segments and edges, up to sizes of which there are few."""
-    segment = part.segment
-    u, counts = len(segment), [edges.shape[1] for edges in (part.to_asked, part.to_others)]
-    more = [_size(count) - count for count in counts]
-    asked = _size(len(part.asked))
-    around = _size(max(u + -(-sum(more) // FILL) - asked, 0))
-    fill = asked + around - u
-    segment = torch.cat([segment, segment[-1:].expand(fill)])
+    """Return a part with more segments and edges, up to sizes of which there are few.
+
+    Those asked for have such sizes too: some of the others count as asked for, and what layers make of these is not used.
+    """
+    segment, edges = part.segment, part.edges
+    u, e = len(segment), edges.shape[1]
+    more_edges = _size(e) - e
+    fill = _size(u + -(-more_edges // FILL)) - u
     # Spread, because many edges to one target are slow to add up.
-    target = u + torch.arange(sum(more)) * fill // max(sum(more), 1)
-    filled = [
-        torch.cat([edges, torch.stack([end, end, torch.zeros_like(end)])], dim=1)
-        for edges, end in ((part.to_asked, target[: more[0]]), (part.to_others, target[more[0] :]))
-    ]
-    return Part(segment[:asked], segment[asked:], *filled)
+    target = u + torch.arange(more_edges) * fill // max(more_edges, 1)
+    segment = torch.cat([segment, segment[-1:].expand(fill)])
+    edges = torch.cat([edges, torch.stack([target, target, torch.zeros_like(target)])], dim=1)
+    asked, to_asked = _size(len(part.asked)), _size(part.to_asked.shape[1])
+    return Part(segment[:asked], segment[asked:], edges[:, :to_asked], edges[:, to_asked:])
 
 
 def unfilled(part: Part) -> Ints:
