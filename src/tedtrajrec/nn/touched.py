@@ -41,7 +41,7 @@ Segments = NDArray[np.int32]
 class Part(NamedTuple):
     """Some segments of a network and edges between them; segments are numbered anew from 0, those asked for first.
 
-    An edge is three int64: source and target as numbers in the part, and the edge's number in the network. Targets rise.
+    An edge is three int64: source and target as numbers in the part, and its number in the network. Targets rise.
     """
 
     asked: Tensor  # [A] int64, numbers in the network of the segments asked for
@@ -111,7 +111,7 @@ class PartFinder:
 def rounded(part: Part) -> Part:
     """Return a part with more segments and edges, up to sizes of which there are few.
 
-    Those asked for have such sizes too: some of the others count as asked for, and what layers make of these is not used.
+    Those asked for have such sizes too: some others count as asked for, and what the last layer makes of them is not used.
     """
     segment, edges = part.segment, part.edges
     u, e = len(segment), edges.shape[1]
