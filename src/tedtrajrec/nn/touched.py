@@ -111,7 +111,7 @@ class PartFinder:
 def rounded(part: Part) -> Part:
     """Return a part with more segments and edges, up to sizes of which there are few.
 
-    Those asked for have such a size too: some others count as asked for, of which the last layer makes what nobody uses.
+    Those asked for have such a size too: some of the others count as asked for, and nobody uses what is made of them.
     """
     segment, edges = part.segment, part.edges
     u, e = len(segment), edges.shape[1]
