@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import GATv2Conv
 from triton import JITFunction
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
@@ -86,6 +87,11 @@ def call_all(load: Callable[[str], Any]) -> None:
     ways = whole(900, B, N - 1, CANDIDATES, CANDIDATES, kind=torch.int16)
     moves = whole(N, B, N - 1), whole(N, B, N - 1), *places, ways
     learn(load("transitions_cuda").transitions(real(1, 11), moves, 1500.0))
+
+    gatv2 = load("gatv2_cuda")
+    for segments, width, heads in ((SEGMENTS, D, HEADS), (SEGMENTS, gatv2.MOST, HEADS), (1, 30, 1)):
+        layer = GATv2Conv(width, width // heads, heads, add_self_loops=False)
+        learn(gatv2.convolve(layer, real(segments, width), torch.arange(segments).expand(2, -1)))
 
 
 def resources(ptx: str) -> tuple[int, int]:

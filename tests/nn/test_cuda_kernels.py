@@ -15,15 +15,19 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import GATv2Conv
 
-from tedtrajrec.nn import kernels
+from tedtrajrec.nn import kernels, road_gnn, touched
 from tedtrajrec.nn.best_paths import by_kernel
 from tedtrajrec.nn.chain import Chain, log_partition, marginals, negative_log_likelihood, viterbi
 from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.parallel_decoder import CandidateScorer
+from tedtrajrec.nn.road_gnn import RoadGnn
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
+from tedtrajrec.nn.touched import Part, rounded
 from tedtrajrec.nn.transitions import Moves
+from tests.conftest import make_grid
 from tests.nn.chains import made_chain, some_truth
 from tests.nn.moves import made_moves, made_scorer
 
@@ -219,6 +223,115 @@ def test_scores_of_candidates(monkeypatch: pytest.MonkeyPatch, hidden: int, cand
             agree(*both_ways(monkeypatch, lambda layout=layout: scorer(*inputs, layout, guess)))  # type: ignore[misc]
     scorer.train()
     assert scorer(*inputs, features, guess)[0].requires_grad
+
+
+def made_layer(heads: int, c: int, slope: float = 0.2) -> GATv2Conv:
+    """Return a layer from 6 channels, none of whose weights are 0."""
+    torch.manual_seed(7)
+    layer = GATv2Conv(6, c, heads, add_self_loops=False, negative_slope=slope)
+    for weight in layer.parameters():
+        torch.nn.init.normal_(weight)
+    return layer.to(DEVICE)
+
+
+@pytest.mark.usefixtures("exact_products", "run_kernels")
+@pytest.mark.parametrize(
+    ("heads", "c", "u", "e"),
+    [(1, 1, 1, 3), (2, 4, 7, 20), (3, 5, 8, 30), (1, 16, 9, 12), (5, 20, 21, 90), (8, 32, 30, 60), (4, 3, 5, 0)],
+)
+@pytest.mark.parametrize("slope", [0.2, 0.01])
+def test_graph_attention(heads: int, c: int, u: int, e: int, slope: float) -> None:
+    layer, random = made_layer(heads, c, slope), torch.Generator().manual_seed(e)
+    module = kernels._module("gatv2_cuda")
+    assert module is not None
+    assert module.fits(layer)
+    x = torch.randn(u, 6, generator=random).to(DEVICE).requires_grad_(True)
+    # Targets rise; some have no edge, the first and the last among them where there is more than one.
+    target = torch.randint(u // 4, u - u // 4, (e,), generator=random).sort().values
+    edges = torch.stack([torch.randint(u, (e,), generator=random), target]).to(DEVICE)
+    weights = [x, *layer.parameters()]
+    agree(gradients(module.convolve(layer, x, edges), weights), gradients(layer(x, edges), weights))
+
+
+@pytest.mark.usefixtures("exact_products", "run_kernels")
+def test_graph_attention_to_what_scores_far_apart() -> None:
+    layer, x = made_layer(2, 4), torch.randn(9, 6, generator=torch.Generator().manual_seed(8)).to(DEVICE)
+    edges = torch.stack([torch.arange(81) % 9, torch.arange(81) // 9]).to(DEVICE)
+    with torch.no_grad():
+        layer.att *= 1e3  # exponents of such scores are neither finite nor more than 0
+        agree([kernels._module("gatv2_cuda").convolve(layer, x, edges)], [layer(x, edges)])  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("run_kernels")
+def test_layers_too_wide_are_left_to_tensor_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = kernels._module("gatv2_cuda")
+    assert module is not None
+    assert module.fits(made_layer(8, 256))
+    assert not module.fits(made_layer(8, 257))
+    assert not module.fits(made_layer(9, 200))
+    gnn = RoadGnn(make_grid(2, 2), 4, heads=2).to(DEVICE)
+    monkeypatch.setattr(module, "MOST", 16)
+    monkeypatch.setattr(module, "convolve", None)
+    assert gnn().static.isfinite().all()
+
+
+def made_gnn(columns: int, layers: int) -> RoadGnn:
+    """Return the representation of a grid of streets, none of whose weights are 0."""
+    torch.manual_seed(9)
+    gnn = RoadGnn(make_grid(columns, columns), 12, layers=layers, heads=3)
+    for weight in gnn.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    return gnn.to(DEVICE)
+
+
+def placed(part: Part) -> Part:
+    """Return a part on the device."""
+    return Part(*(tensor.to(DEVICE) for tensor in part))
+
+
+@pytest.mark.usefixtures("exact_products", "run_kernels")
+@pytest.mark.parametrize("seen", ["whole", "part", "rounded part"])
+def test_roads_of_a_network(seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched, "_size", lambda count: -(-count // 64) * 64)  # thousands are slow to interpret
+    gnn = made_gnn(5, 2)
+    asked = np.array([[70, 3], [3, 11]])
+    part, number = gnn.parts.around(asked, gnn.hops)
+    assert len(part.segment) < min(len(gnn.table), len(rounded(part).segment))
+    if seen == "whole":
+        used, place = None, torch.from_numpy(asked).to(DEVICE)
+    else:
+        used = placed(rounded(part) if seen == "rounded part" else part)
+        place = torch.from_numpy(number).to(DEVICE)
+
+    def work() -> Answer:
+        roads = gnn(part=used)
+        assert roads.omega is not None
+        return gradients(torch.cat([roads.static[place], roads.omega[place]]), list(gnn.parameters()))
+
+    found, expected = both_ways(monkeypatch, work)
+    agree(found, expected)
+    assert expected[1].count_nonzero() > 0  # the gradient of the table
+
+
+@pytest.mark.usefixtures("exact_products", "run_kernels")
+def test_roads_of_a_large_network_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(road_gnn, "LARGE", 10)
+    monkeypatch.setattr(road_gnn, "CHUNK", 20)
+    gnn = made_gnn(3, 2)
+    with torch.no_grad():
+        agree(*both_ways(monkeypatch, lambda: [part for part in gnn() if part is not None]))
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2, 3])
+def test_targets_of_edges_rise(hops: int) -> None:
+    gnn = RoadGnn(make_grid(9, 9), 4, heads=2)
+    random = np.random.default_rng(hops)
+    seen = [gnn.edges]
+    for asked in (np.array([200]), np.array([[5, 5], [279, 5]]), random.permutation(280)[:60]):
+        part, _ = gnn.parts.around(asked, hops)
+        seen += [part.edges, rounded(part).edges]
+    for edges in seen:
+        assert (edges[1].diff() >= 0).all()
 
 
 def test_kernels_compile_for_a_device_that_is_not_here(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ is made some segments at a time, layer by layer: what a layer makes of edges wou
 from __future__ import annotations
 
 from functools import cached_property
+from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
 from tedtrajrec.network.roadnet import RoadNetwork
+from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_table import SegmentTable
 from tedtrajrec.nn.touched import LARGE, Part, PartFinder
@@ -67,7 +69,8 @@ class RoadGnn(SegmentTable):
     ) -> None:
         super().__init__(network.n_segments, d)
         self.rhythm = rhythm
-        edges = neighbours(network, loops=gnn in {"gatv2", "gat"})
+        # Both directions of a pair are there, so turned round they are the same, but targets rise: kernels rely on it.
+        edges = neighbours(network, loops=gnn in {"gatv2", "gat"}).flip(0)
         if gnn == "gcn":
             edges, weight = gcn_norm(edges, num_nodes=network.n_segments)
             self.register_buffer("weight", weight, persistent=False)
@@ -119,7 +122,8 @@ class RoadGnn(SegmentTable):
 
     def _pass(self, layer: nn.Module, x: Tensor, edges: Tensor | None = None) -> Tensor:
         """Return one layer over some edges of a part, or over those of the whole network."""
-        return functional.leaky_relu(layer(x, *self._graph(edges)))
+        graph, kernels = self._graph(edges), _kernels_of(layer, x)
+        return functional.leaky_relu(layer(x, *graph) if kernels is None else kernels.convolve(layer, x, *graph))
 
     def _last(self, layer: nn.Module, x: Tensor, part: Part) -> Tensor:
         """Return the last layer over a part, for the segments asked for."""
@@ -181,3 +185,11 @@ def _layer(gnn: Gnn, d: int, heads: int) -> nn.Module:
     if gnn == "gin":
         return GINConv(nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d)))  # type: ignore[no-any-return]
     return nn.Linear(d, d)
+
+
+def _kernels_of(layer: nn.Module, x: Tensor) -> ModuleType | None:
+    """Return :mod:`tedtrajrec.nn.gatv2_cuda` where it can do with a layer, else None."""
+    if not isinstance(layer, GATv2Conv) or torch.is_autocast_enabled(x.device.type):
+        return None
+    kernels = kernels_for("gatv2_cuda", x)
+    return kernels if kernels is not None and kernels.fits(layer) else None
