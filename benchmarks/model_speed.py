@@ -54,7 +54,7 @@ AUTHORS = {
 BATCHES = {"cuda": ([1, 64, 512, 2048, 4096], [64, 256, 512, 1024]), "cpu": ([1, 64, 256], [64])}
 """To recover and to train with, unless told."""
 
-LOOKUPS = {"embedding", "index_select", "gather", "index", "scatter_add_", "embedding_dense_backward"}
+LOOKUPS = {"embedding", "index_select", "gather", "index", "index_copy_", "scatter_add_", "embedding_dense_backward"}
 """Operations that touch only as much of their first tensor as they have results or sources."""
 
 
@@ -96,7 +96,7 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wrote = [part for part in tree_leaves(out) if isinstance(part, Tensor)]
         if name in LOOKUPS:
             read = read[1:]
-            wrote = read[-1:] * 2 if name == "scatter_add_" else wrote * 2
+            wrote = read[-1:] * (1 + (name == "scatter_add_")) if name.endswith("_") else wrote * 2
         self.bytes += sum(map(size, (*read, *wrote)))
         self.operations += 1
         return out

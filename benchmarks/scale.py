@@ -64,6 +64,8 @@ PAST_PER_10K = 500
 TRIPS = 64
 LEAST_S = 30.0  # of rounds: what is fast is asked more often
 REPEATS = 5  # of a training step, and of the peak of memory
+GROWING = ("ms", "ms_in_a_row", "cpu_ms", "working_gib")  # figures of a training step that are compared
+WARM, IN_A_ROW = 4, 20  # training steps: before those that are timed, and those that are timed together
 
 Floats = NDArray[np.float64]
 
@@ -289,6 +291,12 @@ def _rounded(value: float) -> float:
     return round(float(value), 3)
 
 
+def synchronise(device: torch.device) -> None:
+    """Wait until a device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[str, Any]:
     """Return the row of one training step; of the whole network, or of the part that a batch touches."""
     torch.set_float32_matmul_precision("high")
@@ -316,24 +324,31 @@ def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[s
             trainer.prepare(part)
         gradients = sum(weight.grad.nbytes for weight in method.parameters() if weight.grad is not None)
         working = torch.cuda.max_memory_allocated() - held - gradients
-    times = []
-    for k in range(REPEATS + 3):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        began, cpu = time.perf_counter(), time.process_time()
-        trainer(sent[k % len(sent)], progress)
-        progress.step += 1
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        if k >= 3:
-            times.append((time.perf_counter() - began, time.process_time() - cpu))
-    wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
+
+    def steps(count: int) -> tuple[float, float]:
+        """Make steps without waiting between them; return milliseconds of one, by the clock and of the processor."""
+        synchronise(device)
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            trainer(sent[progress.step % len(sent)], progress)
+            progress.step += 1
+        synchronise(device)
+        return 1e3 * (time.perf_counter() - wall) / count, 1e3 * (time.process_time() - cpu) / count
+
+    steps(WARM)
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    wall, cpu = (statistics.median(column) for column in zip(*(steps(1) for _ in range(REPEATS)), strict=True))
     row: dict[str, Any] = {"what": "train", "tiles": tiles, "segments": network.n_segments, "batch": trips}
     part = inputs[0].part
-    row |= {"touched": network.n_segments if part is None else len(part.segment), "ms": 1e3 * wall, "cpu_ms": 1e3 * cpu}
+    row |= {"touched": network.n_segments if part is None else len(part.segment), "ms": wall, "cpu_ms": cpu}
     row |= {"inputs_ms": made_ms, "device": str(device)}
     if device.type == "cuda":
-        row |= {"peak_gib": torch.cuda.max_memory_allocated() / 2**30, "working_gib": working / 2**30}
+        row["ms_in_a_row"] = statistics.median(steps(IN_A_ROW)[0] for _ in range(REPEATS))
+        most = torch.cuda.max_memory_allocated()
+        working += most - torch.cuda.memory_allocated()  # of what is not recorded
+        row |= {"peak_gib": max(peak, most) / 2**30, "working_gib": working / 2**30}
     return row | machine()
 
 
@@ -344,7 +359,7 @@ def trained(tiles: list[int], trips: int, device: str, whole: bool) -> Iterator[
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             row = pool.submit(in_training, count, trips, device, whole).result()
         first = first or row
-        grown = {f"{name}_growth": row[name] / first[name] for name in ("ms", "cpu_ms", "working_gib") if name in row}
+        grown = {f"{name}_growth": row[name] / first[name] for name in GROWING if name in row}
         yield row | grown
 
 

@@ -208,24 +208,6 @@ def test_a_step_on_a_part_can_be_recorded(small_dataset: Dataset, parts: Parts) 
     assert not passed.rows[count:].any()
 
 
-def test_on_cuda_devices_all_rows_are_moved(small_dataset: Dataset, parts: Parts) -> None:
-    parts(0.9)
-    found = []
-    for cuda in (False, True):
-        method = made(small_dataset).train()
-        trainer = Trainer(method, PAIRS, 10)
-        inputs = batches(method, small_dataset)[:3]
-        trainer(inputs[0], Progress(0, 0))  # a run that began on a processor may go on there
-        trainer._cuda = cuda
-        for step, seen in enumerate(inputs[1:], 1):
-            assert seen.part is not None
-            trainer(seen, Progress(0, step))
-        assert (LAST in trainer.optimizer.state[method.road_gnn.table]) == (not cuda)
-        trainer.catch_up()
-        found.append(method.road_gnn.table.detach())
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
 def test_recorded_steps_on_parts_are_those_of_the_cpu(small_dataset: Dataset, parts: Parts) -> None:
     torch.set_float32_matmul_precision("highest")

@@ -122,7 +122,9 @@ def rounded(part: Part) -> Part:
     segment = torch.cat([segment, segment[-1:].expand(fill)])
     edges = torch.cat([edges, torch.stack([target, target, torch.zeros_like(target)])], dim=1)
     asked, to_asked = _size(len(part.asked)), _size(part.to_asked.shape[1])
-    return Part(segment[:asked], segment[asked:], edges[:, :to_asked], edges[:, to_asked:])
+    # Contiguous, because others are copied once more on their way to a device, which waits for that.
+    halves = edges[:, :to_asked].contiguous(), edges[:, to_asked:].contiguous()
+    return Part(segment[:asked], segment[asked:], *halves)
 
 
 def unfilled(part: Part) -> Ints:

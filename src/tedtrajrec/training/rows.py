@@ -93,8 +93,8 @@ class TableRows:
     def _coast(self, rows: Ints, last: NDArray[np.int32]) -> None:
         since, which = np.unique(last[rows], return_inverse=True)
         found = self._drift.between(since.astype(np.int64), self._count)
-        factors = np.stack([found.keep, found.first, found.second, *found.weight, *found.floor])[:, which]
-        place, sent = self._send(rows), self._send(factors).to(self._table.dtype)
+        factors = self._send(np.stack([found.keep, found.first, found.second, *found.weight, *found.floor]))
+        place, sent = self._send(rows), factors.to(self._table.dtype)[:, self._send(which)]
         keep, first, second, low, high, low_floor, high_floor = sent[..., None]
         whole = [self._table, *self._means()]
         p, m, v = (tensor[place] for tensor in whole)

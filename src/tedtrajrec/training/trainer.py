@@ -40,8 +40,7 @@ class Trainer(Generic[I]):
     """One optimizer step after another; adds up losses on the device without waiting for it.
 
     Of a table of segments, a batch that holds a part of the network moves the rows that it reads, and only those have a
-    gradient (:mod:`tedtrajrec.training.rows`); on CUDA devices it moves all. The weights of a method are those of all
-    steps after :meth:`catch_up`.
+    gradient (:mod:`tedtrajrec.training.rows`). The weights of a method are those of all steps after :meth:`catch_up`.
 
     Parameters
     ----------
@@ -112,11 +111,8 @@ class Trainer(Generic[I]):
         return losses
 
     def _part(self, inputs: I) -> Part | None:
-        """Return the part of the network that a batch holds, where its rows can be moved alone.
-
-        On CUDA devices all rows are moved. That is what was measured there, and moving some never ran on one.
-        """
-        return None if self._rows is None or self._cuda else getattr(inputs, "part", None)
+        """Return the part of the network that a batch holds, where its rows can be moved alone."""
+        return None if self._rows is None else getattr(inputs, "part", None)
 
     def _backward(self, inputs: I) -> Backward:
         part, weights = self._part(inputs), self._parameters
