@@ -45,12 +45,12 @@ def test_a_step_asks_for_as_many_operations_in_a_larger_network(tmp_path: Path) 
     small, large = map(json.loads, done.stdout.splitlines())
     assert (small["touched"], small["segments"]) == (9198, 9198)
     assert large["touched"] < large["segments"] / 4  # so it is trained in parts
-    assert small["operations"] <= large["operations"] <= small["operations"] + 10
-    assert small["launches"] == large["launches"]
+    assert small["operations"] <= large["operations"] <= small["operations"] + 20
+    assert small["launches"] | {"rows_cuda.coast": 1, "rows_cuda.adam": 1} == large["launches"]
     kernels = {name.partition(".")[0] for name in large["launches"]}
-    assert kernels == {"attention_cuda", "chain_cuda", "roads_cuda", "transitions_cuda"}
+    assert kernels == {"attention_cuda", "chain_cuda", "gatv2_cuda", "roads_cuda", "rows_cuda", "transitions_cuda"}
     lines = (tmp_path / "4.txt").read_text().splitlines()
-    assert sum(line.startswith(tuple(kernels)) for line in lines) == len(lines) - large["operations"] == 13
-    whole = {line.split(".")[1] for line in lines if "[36800," in line}
-    looked_up, gradient = {"index", "embedding"}, {"embedding_dense_backward", "copy_"}
-    assert whole == looked_up | gradient | {"_foreach_norm", "_foreach_mul_", "_fused_adamw_"}
+    assert sum(line.startswith(tuple(kernels)) for line in lines) == len(lines) - large["operations"] == 19
+    # Nothing passes over the whole table.
+    whole = {line.split()[0].split(".")[1] for line in lines if "[36800," in line}
+    assert whole == {"index", "embedding", "coast", "adam"}

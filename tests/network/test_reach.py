@@ -263,7 +263,7 @@ def test_the_result_does_not_depend_on_workers_or_on_other_gaps():
     network = make_grid(12, 12)
     rng = np.random.default_rng(0)
     cost = network.length_m * rng.uniform(0.05, 0.5, len(network))
-    gaps = random_gaps(len(network), 3 * GAPS_PER_PART, rng)
+    gaps = random_gaps(len(network), 12 * GAPS_PER_PART, rng)
     search = GapSearch(network, cost)
     one, three = (search.search(gaps, most=20, workers=workers) for workers in (1, 3))
     for name, column in one._asdict().items():

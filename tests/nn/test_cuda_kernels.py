@@ -27,6 +27,7 @@ from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.time_attention import Kind, TimeAttention
 from tedtrajrec.nn.touched import Part, rounded
 from tedtrajrec.nn.transitions import Moves
+from tedtrajrec.training.rows import TableRows
 from tests.conftest import make_grid
 from tests.nn.chains import made_chain, some_truth
 from tests.nn.moves import made_moves, made_scorer
@@ -332,6 +333,34 @@ def test_targets_of_edges_rise(hops: int) -> None:
         seen += [part.edges, rounded(part).edges]
     for edges in seen:
         assert (edges[1].diff() >= 0).all()
+
+
+@pytest.mark.usefixtures("run_kernels")
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("d", [1, 6, 128, 300])
+def test_rows_of_a_table_moved_in_place(kind: type[torch.optim.Adam], d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = torch.randn(12, d, generator=torch.Generator().manual_seed(d)).to(DEVICE)
+    decay = 0.5 if kind is torch.optim.AdamW else 0.0
+
+    def work() -> Answer:
+        table, random = torch.nn.Parameter(start.clone()), np.random.default_rng(d)
+        optimizer = kind([table], lr=0.02, weight_decay=decay, fused=True)
+        rows, seen = TableRows(table, optimizer, lambda _: 0.02), []
+        for _ in range(30):
+            touched = random.permutation(12)[: random.integers(1, 6)]
+            rows.catch_up(touched)
+            seen.append(table.detach()[torch.from_numpy(touched).to(DEVICE)])
+            gradient = torch.from_numpy(random.normal(size=(len(touched), d))).to(start)
+            rows.step(rows.taken(touched, gradient))
+        rows.catch_up()
+        state = optimizer.state[table]
+        return [*seen, table.detach(), state["exp_avg"], state["exp_avg_sq"], state["step"].cpu()]
+
+    found, expected = both_ways(monkeypatch, work)
+    assert float(found[-1]) == 30
+    assert (found[-4] != start).any(1).all()
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_kernels_compile_for_a_device_that_is_not_here(tmp_path: Path) -> None:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from tedtrajrec.data.dataset import Dataset
 from tedtrajrec.data.sampling import draw_observed
-from tedtrajrec.training.batches import ahead, epoch_order, thin, training_batch, trip_numbers
+from tedtrajrec.threads import THREADS
+from tedtrajrec.training.batches import (
+    AHEAD,
+    ahead,
+    epoch_order,
+    makers,
+    thin,
+    training_batch,
+    trip_numbers,
+)
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.trips.table import Trips, as_text
 
@@ -116,22 +125,39 @@ def test_numbers_of_trips_are_even_and_independent() -> None:
     assert np.array_equal(numbers[:, :7], trip_numbers(many(400), (1, 2), 7))
 
 
-def test_made_ahead_in_order() -> None:
+@pytest.mark.parametrize("makers", [1, 3])
+def test_made_ahead_in_order(makers: int) -> None:
     made: list[int] = []
 
     def make(k: int) -> int:
         made.append(k)
+        time.sleep(0.001 * (k % 3))
         return k * k
 
-    batches = ahead(make, range(50), depth=2)
+    batches = ahead(make, range(50), makers)
     assert next(batches) == 0
+    assert made == [0]  # alone
+    assert next(batches) == 1
     time.sleep(0.05)
-    assert len(made) <= 4  # one used, two waiting, one in hand
-    assert list(batches) == [k * k for k in range(1, 50)]
+    assert len(made) <= 2 + makers + AHEAD
+    assert list(batches) == [k * k for k in range(2, 50)]
+    assert sorted(made) == list(range(50))
     assert list(ahead(make, [])) == []
 
 
-def test_an_error_comes_out_where_the_batch_is_used() -> None:
+def test_as_many_are_made_at_once_as_there_are_makers() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def make(k: int) -> int:
+        if k in {1, 2, 3}:
+            meeting.wait()
+        return k
+
+    assert list(ahead(make, range(8), 3)) == list(range(8))
+
+
+@pytest.mark.parametrize("makers", [1, 3])
+def test_an_error_comes_out_where_the_batch_is_used(makers: int) -> None:
     made: list[int] = []
 
     def make(k: int) -> int:
@@ -140,17 +166,24 @@ def test_an_error_comes_out_where_the_batch_is_used() -> None:
             raise ValueError("the third")
         return k
 
-    batches = ahead(make, range(10))
+    batches = ahead(make, range(100), makers)
     assert [next(batches) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="the third"):
         next(batches)
-    assert made == [0, 1, 2, 3]  # nothing is made after it
+    assert max(made) <= 4 + makers + AHEAD
 
 
-def test_the_thread_ends_when_nobody_listens() -> None:
+def test_the_threads_end_when_nobody_listens() -> None:
     before = threading.active_count()
-    batches = ahead(lambda k: k, range(1000), depth=2)
+    batches = ahead(lambda k: k, range(1000), 2)
     next(batches)
-    assert threading.active_count() == before + 1
+    next(batches)
+    assert threading.active_count() == before + 2
     batches.close()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, 1), (2, 1), (7, 1), (8, 2), (16, 4), (64, 4)])
+def test_makers_by_processors(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS, str(count))
+    assert makers() == threads

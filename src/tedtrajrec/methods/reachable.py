@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.lattices.ends import find_ends, gaps_between
@@ -51,7 +52,12 @@ class ReachableInputs(MoreInputs):
     def rounded(self, fixes: int = 4, steps: int = 8) -> Self:
         """Return the batch with more padding, up to multiples of these, so that few shapes occur."""
         part = no_part() if self.part is None else rounded(self.part)
-        return type(self)(*self.plain.rounded(fixes, steps), self.choice, *part)
+        count = self.choice.shape[1]
+        # Some 30 numbers of choices would make as many shapes as there are batches.
+        unit = max(UNIT, 1 << max(count.bit_length() - 3, 0))
+        last = torch.iinfo(torch.int64).max
+        choice = functional.pad(self.choice, (0, -count % unit), value=last)
+        return type(self)(*self.plain.rounded(fixes, steps), choice, *part)
 
 
 class ReachableSearch:

@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.float32]
 Segments = NDArray[np.int32]
 
-GAPS_PER_PART = 128  # some milliseconds of work
+GAPS_PER_PART = 32  # some milliseconds of work
 
 
 class Gaps(NamedTuple):

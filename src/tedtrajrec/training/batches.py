@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -17,12 +17,14 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, Split
 from tedtrajrec.data.sampling import draw_observed, trip_keys
 from tedtrajrec.splitmix import STEP, mixed, unit
+from tedtrajrec.threads import processors
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.distributed import ALONE, Ranks
 from tedtrajrec.trips.table import Trips
 
 T = TypeVar("T")
 POOL = 50  # batches that are sorted by length together
+AHEAD = 3  # batches that are ready or waited for beside those being made
 
 
 def epoch_order(lengths: NDArray[np.int64], size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
@@ -108,37 +110,36 @@ def _numbers(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:  # pr
     return numbers
 
 
-def ahead(make: Callable[[int], T], numbers: Sequence[int], depth: int = 4) -> Generator[T]:
-    """Yield ``make(k)`` for all numbers in order, made on another thread a little ahead of their use."""
-    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
-    stop = threading.Event()
+def ahead(make: Callable[[int], T], numbers: Sequence[int], makers: int = 1) -> Generator[T]:
+    """Yield ``make(k)`` for all numbers in order, made on other threads a little ahead of their use.
 
-    def put(item: tuple[T | None, BaseException | None]) -> None:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                break
-            except queue.Full:
-                continue
+    The first one is made alone, as that makes what is kept for the others.
 
-    def work() -> None:
-        for k in numbers:
-            if stop.is_set():
-                return
-            try:
-                put((make(k), None))
-            except BaseException as error:  # noqa: BLE001  (it is raised where the item is used)
-                put((None, error))
-                return
+    Parameters
+    ----------
+    make
+        May be called from so many threads at once.
+    numbers
+        What to call it with.
+    makers
+        Number of threads.
+    """
+    with ThreadPoolExecutor(makers) as pool:
+        waiting: deque[Future[T]] = deque()
+        begun = False
+        try:
+            for k in numbers:
+                waiting.append(pool.submit(make, k))
+                if not begun or len(waiting) > makers + AHEAD:
+                    begun = True
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        for _ in numbers:
-            value, error = ready.get()
-            if error is not None:
-                raise error
-            yield value  # type: ignore[misc]
-    finally:
-        stop.set()
-        thread.join()
+
+def makers() -> int:
+    """Return how many threads make batches: each uses all processors in part, and a device waits for the slowest."""
+    return max(1, min(4, processors() // 4))

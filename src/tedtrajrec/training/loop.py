@@ -27,7 +27,7 @@ from tedtrajrec.data.sampling import draw_observed
 from tedtrajrec.errors import ConfigError, InputError
 from tedtrajrec.files import read_json, replacing
 from tedtrajrec.methods.learned import I, LearnedMethod
-from tedtrajrec.training.batches import ahead, epoch_order, training_batch
+from tedtrajrec.training.batches import ahead, epoch_order, makers, training_batch
 from tedtrajrec.training.checkpoint import Progress, load_checkpoint, remove_leftovers, save_checkpoint
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.distributed import ALONE, Ranks
@@ -131,7 +131,7 @@ def fit(
         if not trainer.prepared:
             trainer.prepare(make(largest(order, split.lengths)))
         with (
-            contextlib.closing(ahead(make, range(progress.step, len(order)))) as batches,
+            contextlib.closing(ahead(make, range(progress.step, len(order)), makers())) as batches,
             tqdm(
                 batches,
                 desc=f"epoch {progress.epoch + 1}/{config.epochs}",

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from tedtrajrec.nn.kernels import kernels_for
 from tedtrajrec.training.drift import MOST_DECAY, Drift, Ints
 
 CHUNK = 1 << 15  # rows that catch up at a time
@@ -30,8 +31,7 @@ class Taken(NamedTuple):
     """Rows that are to be moved."""
 
     rows: Ints  # [N]
-    values: Tensor  # [N, d], with the gradient as its own
-    gradient: Tensor
+    gradient: Tensor  # [N, d], and the same memory as its own, as what averages and clips gradients asks weights for it
 
 
 class TableRows:
@@ -94,8 +94,12 @@ class TableRows:
         since, which = np.unique(last[rows], return_inverse=True)
         found = self._drift.between(since.astype(np.int64), self._count)
         factors = self._send(np.stack([found.keep, found.first, found.second, *found.weight, *found.floor]))
-        place, sent = self._send(rows), factors.to(self._table.dtype)[:, self._send(which)]
-        keep, first, second, low, high, low_floor, high_floor = sent[..., None]
+        factors, place, column = factors.to(self._table.dtype), self._send(rows), self._send(which)
+        kernels = kernels_for("rows_cuda", self._table)
+        if kernels is not None:
+            kernels.coast(self._table, self._means(), place, column, factors)
+            return
+        keep, first, second, low, high, low_floor, high_floor = factors[:, column, None]
         whole = [self._table, *self._means()]
         p, m, v = (tensor[place] for tensor in whole)
         root = v.sqrt()
@@ -105,9 +109,9 @@ class TableRows:
 
     def taken(self, rows: Ints, gradient: Tensor) -> Taken:
         """Return rows, each named once and caught up, with their gradient, which may still be changed in place."""
-        values = self._table.detach()[self._send(rows)]
-        values.grad = gradient
-        return Taken(rows, values, gradient)
+        weight = gradient.detach()
+        weight.grad = gradient
+        return Taken(rows, weight)
 
     @torch.no_grad()
     def step(self, taken: Taken) -> None:
@@ -115,28 +119,36 @@ class TableRows:
         last = self._last
         if last is None:
             last = self._keep(np.full(len(self._table), self._count, np.int32))
-        rows, values, gradient = taken
-        place, group, means = self._send(rows), self._optimizer.param_groups[0], self._means()
-        first, second = (mean[place] for mean in means)
-        adam(
-            [values],
-            [gradient],
-            [first],
-            [second],
-            [],
-            [self._state()["step"]],  # which it counts up
-            fused=True,
-            decoupled_weight_decay=_is_decoupled(self._optimizer),
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
-        for tensor, part in zip([self._table, *means], (values, first, second), strict=True):
-            tensor.index_copy_(0, place, part)
+        rows, gradient = taken
+        place, means, step = self._send(rows), self._means(), self._state()["step"]
+        group = self._optimizer.param_groups[0]
+        kernels = kernels_for("rows_cuda", self._table)
+        if kernels is not None:
+            settings = {"rate": group["lr"], "eps": group["eps"], "decay": group["weight_decay"]}
+            step += 1
+            kernels.adam(self._table, means, place, gradient, step=self._count + 1, betas=group["betas"], **settings)
+        else:
+            whole = [self._table, *means]
+            values, first, second = (tensor[place] for tensor in whole)
+            adam(
+                [values],
+                [gradient],
+                [first],
+                [second],
+                [],
+                [step],  # which it counts up
+                fused=True,
+                decoupled_weight_decay=_is_decoupled(self._optimizer),
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            for tensor, part in zip(whole, (values, first, second), strict=True):
+                tensor.index_copy_(0, place, part)
         self._count += 1
         last[rows] = self._count
 

@@ -98,7 +98,7 @@ class Trainer(Generic[I]):
         weights: list[Tensor] = [*self._parameters]
         taken = self._taken(passed.rows, mine, touched)
         if taken is not None:
-            weights.append(taken.values)
+            weights.append(taken.gradient)
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         self._ranks.average([*gradients, *losses[:3]], losses.known.float())
         torch.nn.utils.clip_grad_norm_(weights, self._config.clip)
