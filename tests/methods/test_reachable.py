@@ -16,6 +16,7 @@ from tedtrajrec.methods.reachable import ReachableInputs, ReachableSearch, sets_
 from tedtrajrec.methods.tedtrajrec import TedTrajRec, TedTrajRecConfig
 from tedtrajrec.network.roadnet import RoadNetwork
 from tedtrajrec.network.synthetic import synthetic_city
+from tedtrajrec.nn.touched import no_part
 from tedtrajrec.trips.simulate import simulate_trips
 from tedtrajrec.trips.table import Trips
 from tests.methods.recordable import run_recordable
@@ -127,6 +128,36 @@ def test_training_on_the_touched_part_is_training_on_the_whole(
         ours = torch.autograd.grad(found.total, weights, materialize_grads=True)
         torch.testing.assert_close(ours, gradients, rtol=1e-4, atol=1e-6)
     run_recordable(lambda: torch.autograd.grad(method.loss(part.rounded()).total, weights, materialize_grads=True))
+
+
+@pytest.mark.parametrize("large", [1, 10**6])
+def test_choices_that_fill_up_change_nothing(
+    city: RoadNetwork, trips: Trips, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "LARGE", large)
+    monkeypatch.setattr(reachable, "SHARE", 2)
+    method = made(city)
+    inputs = training_inputs(method, batch_of(city, trips))
+    assert isinstance(inputs, ReachableInputs)
+    assert (inputs.part is None) == (large > 1)
+    expected = method.loss(inputs)
+    monkeypatch.setattr(reachable, "UNIT", inputs.choice.shape[1] - 1)
+    filled = inputs.rounded()
+    assert filled.choice.shape[1] == 2 * inputs.choice.shape[1] - 2
+    assert (filled.choice.diff(dim=1) >= 0).all()
+    assert (filled.choice >= 0).all()
+    for found, loss in zip(method.loss(filled), expected, strict=True):
+        torch.testing.assert_close(found, loss)
+
+
+@pytest.mark.parametrize("count", [1, 64, 511, 513, 1024, 1025, 1984, 5000])
+def test_few_numbers_of_choices_occur(city: RoadNetwork, trips: Trips, count: int) -> None:
+    inputs = training_inputs(made(city), batch_of(city, trips))
+    assert isinstance(inputs, ReachableInputs)
+    seen = type(inputs)(*inputs.plain, inputs.choice[:, :1].expand(-1, count), *no_part()).rounded()
+    found = seen.choice.shape[1]
+    assert count <= found < 1.25 * count + reachable.UNIT
+    assert found % max(reachable.UNIT, 2 ** (found.bit_length() - 4)) == 0
 
 
 def test_a_trip_is_answered_alone_as_among_others(city: RoadNetwork, trips: Trips) -> None:

@@ -359,8 +359,7 @@ def test_rows_of_a_table_moved_in_place(kind: type[torch.optim.Adam], d: int, mo
     found, expected = both_ways(monkeypatch, work)
     assert float(found[-1]) == 30
     assert (found[-4] != start).any(1).all()
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    agree(found, expected)
 
 
 def test_kernels_compile_for_a_device_that_is_not_here(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tedtrajrec.data.batch import Batch
 from tedtrajrec.methods.lattices.ends import find_ends, gaps_between
@@ -55,8 +54,8 @@ class ReachableInputs(MoreInputs):
         count = self.choice.shape[1]
         # Some 30 numbers of choices would make as many shapes as there are batches.
         unit = max(UNIT, 1 << max(count.bit_length() - 3, 0))
-        last = torch.iinfo(torch.int64).max
-        choice = functional.pad(self.choice, (0, -count % unit), value=last)
+        more = self.choice.new_full((len(self.choice), -count % unit), torch.iinfo(torch.int64).max)
+        choice = torch.cat([self.choice, more], dim=1)
         return type(self)(*self.plain.rounded(fixes, steps), choice, *part)
 
 
