@@ -1,10 +1,10 @@
-"""What recovery, matching and training cost on networks of 10,000 to a million segments.
+"""What recovery, matching and training cost on networks of 5,000 to a million segments.
 
-    python benchmarks/scale.py [--tiles 1 6 22 110] [--only match route_hmm] [-o rows.jsonl]     # use, on the processor
+    python benchmarks/scale.py [--tiles 0 1 6 22 110] [--only match route_hmm] [-o rows.jsonl]   # use, on the processor
     python benchmarks/scale.py --train [--device cuda] [--tiles 1 22]        # a training step of tedtrajrec_parallel
 
-The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next. For every
-10,000 segments, 500 past drives are known.
+The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next; 0 tiles are
+a city of some 5,100, with drives of its own. For every 10,000 segments, 500 past drives are known.
 
 In use, 64 random drives through the city, 72 steps of 15 s with a fix at every 8th, are laid into tiles all over the
 network: the same work on every network. Each network has a process of its own, with one thread, which stays. Round by
@@ -60,6 +60,7 @@ from tedtrajrec.trips.match import Matcher
 from tedtrajrec.trips.table import Trips
 
 TILE_M, GAP_M = 3500.0, 600.0
+SMALL_M = 2600.0  # of a city with some 5,000 segments
 PAST_PER_10K = 500
 TRIPS = 64
 LEAST_S = 30.0  # of rounds: what is fast is asked more often
@@ -79,8 +80,8 @@ class City(NamedTuple):
 
 
 def city_in_tiles(tiles: int) -> City:
-    """Return a city that many times, in rows of about as many."""
-    one = city_of(TILE_M)
+    """Return a city that many times, in rows of about as many; 0: a smaller one, once."""
+    one, tiles = city_of(TILE_M if tiles else SMALL_M), max(tiles, 1)
     x, y = one.plane.to_xy(one.node_lon, one.node_lat)
     columns = int(np.ceil(np.sqrt(tiles)))
     step = 2 * TILE_M + GAP_M
@@ -366,7 +367,7 @@ def trained(tiles: list[int], trips: int, device: str, whole: bool) -> Iterator[
 def main() -> None:
     """Print a row of JSON for each measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--tiles", type=int, nargs="+")
+    parser.add_argument("--tiles", type=int, nargs="+", help="cities side by side; 0: one of half the size")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16], help="trips at once")
     parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS), help="what is used")
     parser.add_argument("--rounds", type=int, default=15, help="of use, at least")
@@ -375,7 +376,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="of training")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    tiles = arguments.tiles or ([1, 22] if arguments.train else [1, 6, 22, 110])
+    tiles = arguments.tiles or ([1, 22] if arguments.train else [0, 1, 6, 22, 110])
     if arguments.train:
         rows = trained(tiles, arguments.batch[-1], arguments.device, arguments.whole)
     else:

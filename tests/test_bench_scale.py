@@ -30,6 +30,12 @@ def test_the_same_trips_in_every_network() -> None:
     assert np.hypot(x - true_x, y - true_y).max() < 40  # fixes are 5 m off
 
 
+def test_a_smaller_city() -> None:
+    small, one = (scale.tiled(scale.city_in_tiles(tiles)) for tiles in (0, 1))
+    assert 5000 < small.n_segments < 0.6 * one.n_segments
+    assert len(scale.trips_in(scale.city_in_tiles(0))) == len(scale.trips_in(scale.city_in_tiles(1)))
+
+
 def test_the_peak_of_what_is_allocated() -> None:
     def work() -> None:
         for _ in range(50):
