@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def test_a_smaller_city() -> None:
     small, one = (scale.tiled(scale.city_in_tiles(tiles)) for tiles in (0, 1))
     assert 5000 < small.n_segments < 0.6 * one.n_segments
     assert len(scale.trips_in(scale.city_in_tiles(0))) == len(scale.trips_in(scale.city_in_tiles(1)))
+
+
+def test_the_latest_rows_are_drawn(tmp_path: Path) -> None:
+    plot = importlib.import_module("plot_scale")
+    row = {"what": "match", "batch": 1, "segments": 9000, "ms_per_trip": 2.0, "device": "cpu"}
+    rows = [row, {**row, "segments": 100}, {**row, "ms_per_trip": 1.0}, {**row, "batch": 16, "ms_per_trip": 9.0}]
+    line = next(line for line in plot.uses("ms_per_trip") if line.label == "match, one trip")
+    assert plot.latest(rows, line) == {100: 2.0, 9000: 1.0}
+    committed = [json.loads(text) for text in (plot.ROOT / "results" / "scale.jsonl").read_text().splitlines()]
+    assert all(plot.latest(committed, line) for lines in plot.PANELS.values() for line in lines)
+    plot.draw(committed, tmp_path / "scale.png")
+    assert (tmp_path / "scale.png").stat().st_size > 10_000
 
 
 def test_the_peak_of_what_is_allocated() -> None:
