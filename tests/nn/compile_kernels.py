@@ -89,9 +89,9 @@ def call_all(load: Callable[[str], Any]) -> None:
     learn(load("transitions_cuda").transitions(real(1, 11), moves, 1500.0))
 
     rows, means = load("rows_cuda"), [torch.rand(SEGMENTS, D) for _ in range(2)]
-    rows.coast(table[0], means, whole(SEGMENTS, N), whole(5, N), torch.rand(7, 5))
+    rows.coast(table[0], *means, whole(SEGMENTS, N), whole(5, N), torch.rand(7, 5))
     settings = {"rate": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.01}
-    rows.adam(table[0], means, whole(SEGMENTS, N), torch.rand(N, D), step=3, **settings)
+    rows.adam(table[0], *means, whole(SEGMENTS, N), torch.rand(N, D), step=3, **settings)
 
     gatv2 = load("gatv2_cuda")
     for segments, width, heads in ((SEGMENTS, D, HEADS), (SEGMENTS, gatv2.MOST, HEADS), (1, 30, 1)):

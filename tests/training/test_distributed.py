@@ -30,6 +30,7 @@ PAPER = [*TINY, "model.width=8", "model.encoder_layers=1", "model.road_layers=1"
 OURS = [*TINY, "model.width=16", "model.hidden=8", "model.encoder_layers=1", "model.step_layers=1", "model.most=32"]
 CASES = {"tedtrajrec": PAPER, "tedtrajrec_parallel": OURS}
 PARTS = [*OURS, "model.road_layers=1", "model.most_candidates=8", "model.eta_m=150", "train.batch=2"]
+REACHABLE = [*PAPER, *PARTS[-3:], "model.scored=reachable", "model.most_reached=24"]
 SHARES = (0.9, 0.27)  # all batches hold a part of the network; at times one rank's does and the other's does not
 
 # Forks the ranks of one run after another, as torchrun would start them. Libraries are loaded once.
@@ -38,7 +39,7 @@ import hashlib, json, os, socket, sys
 import torch
 import torch._dynamo  # which optimizers load
 import tedtrajrec.methods.tedtrajrec, tedtrajrec.methods.tedtrajrec_parallel
-from tedtrajrec.methods import parallel_inputs
+from tedtrajrec.methods import parallel_inputs, reachable
 from tedtrajrec.training import loop, train
 
 loop.VALID_TRIPS = 2  # several batches, so that both ranks have some
@@ -46,15 +47,15 @@ digests, kinds, caught_up, take = [], set(), loop.Trainer.catch_up, loop.Trainer
 
 def catch_up(self):
     caught_up(self)
-    if self._rows is not None:
+    if self._rows:
         digest = hashlib.sha256()
-        for tensor in (self._segments.table.detach(), *self._rows._means()):
-            digest.update(tensor.numpy().tobytes())
+        for tensor in (part for rows in self._rows for part in rows._whole()):
+            digest.update(tensor.detach().numpy().tobytes())
         digests.append(digest.hexdigest())
 
-def taken(self, gradient, mine, touched):
+def taken(self, gradients, mine, touched):
     kinds.add((mine is None, touched is None))
-    return take(self, gradient, mine, touched)
+    return take(self, gradients, mine, touched)
 
 loop.Trainer.catch_up, loop.Trainer._taken = catch_up, taken
 
@@ -68,6 +69,7 @@ def start(rank, count, port, name, run, settings, share):
         torch.set_num_threads(1)
         if share:
             parallel_inputs.LARGE_CPU, parallel_inputs.SHARE = 0, share
+            reachable.LARGE, reachable.SHARE = 0, share
         fitted = train.train_method(name, sys.argv[1], run, overrides=settings, device="cpu")
         print(json.dumps([run, rank, fitted.epochs, digests, sorted(kinds)]), flush=True)
         os._exit(0)
@@ -162,6 +164,18 @@ def test_two_processes_on_parts_make_the_steps_of_one(small_dataset: Dataset, tm
         (_, first, _), (_, second, _) = said[str(run)]
         assert len(first) == 3
         assert first == second  # tables and means are equal on both, bit for bit
+
+
+def test_two_processes_on_parts_that_have_scores_of_their_own(small_dataset: Dataset, tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    said = run_all(small_dataset, [("tedtrajrec", str(run), REACHABLE, int(run.name), 0.95) for run in (one, two)])
+    check_same_steps(one, two)
+    states = load_file(one / FILE), load_file(two / FILE)
+    for name in (TABLE, "decoder.score.weight", "decoder.score.bias"):
+        torch.testing.assert_close(*(state[f"model.{name}"] for state in states), rtol=1e-4, atol=1e-4)
+    (_, first, kinds), (_, second, _) = said[str(two)]
+    assert [False, False] in kinds
+    assert first == second
 
 
 def test_a_killed_rank_and_on_it_goes(small_dataset: Dataset, runs: Path, tmp_path: Path) -> None:

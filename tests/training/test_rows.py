@@ -33,10 +33,17 @@ def rate(step: int) -> float:
 class Both:
     """A table and another weight, moved by the rows that are touched, and as a whole."""
 
-    def __init__(self, kind: str, device: str = "cpu", dtype: torch.dtype = torch.float64, eps: float = 1e-8) -> None:
+    def __init__(
+        self,
+        kind: str,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float64,
+        eps: float = 1e-8,
+        shape: tuple[int, ...] = (S, D),
+    ) -> None:
         torch.manual_seed(0)
         make, decay = KINDS[kind]
-        self.ours = [nn.Parameter(torch.randn(*size, device=device, dtype=dtype)) for size in ((S, D), (3,))]
+        self.ours = [nn.Parameter(torch.randn(*size, device=device, dtype=dtype)) for size in (shape, (3,))]
         self.theirs = copy.deepcopy(self.ours)
         self.optimizers = [
             make(part, lr=1.0, weight_decay=decay, eps=eps, fused=True) for part in (self.ours, self.theirs)
@@ -99,6 +106,16 @@ def test_many_steps_are_those_of_the_whole_table(
     both.check(within)
     if kind != "adam":
         assert not torch.equal(before, both.ours[0])  # some had to catch up
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_numbers(kind: str, device: str) -> None:
+    both, rng = Both(kind, device, eps=1e-30, shape=(S,)), np.random.default_rng(1)
+    for k in range(60):
+        touched = None if k == 50 else rng.permutation(S - 5)[: rng.integers(1, 12)]
+        both.step(touched, torch.from_numpy(rng.standard_normal(S if touched is None else len(touched))))
+    both.check(1e-11)
 
 
 @given(st.data())

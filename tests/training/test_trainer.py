@@ -114,21 +114,51 @@ def test_a_run_on_parts_is_one_on_the_whole(
             torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=2e-4)
 
 
+SCORES = ("decoder.score.weight", "decoder.score.bias")
+REACHABLE = dataclasses.replace(
+    TINY, dropout=0.0, scored="reachable", most_reached=24, most_candidates=8, eta_m=150.0, smoothing=0.1
+)
+
+
 def test_the_model_of_the_paper_on_parts(
     small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(TINY, dropout=0.0, scored="reachable", most_reached=24, most_candidates=8)
-    config = dataclasses.replace(config, eta_m=150.0)
-    fit(new_method(small_dataset, config), small_dataset, tmp_path / "whole", PAIRS, device="cpu")
+    fit(new_method(small_dataset, REACHABLE), small_dataset, tmp_path / "whole", PAIRS, device="cpu")
     monkeypatch.setattr(reachable, "LARGE", 0)
     monkeypatch.setattr(reachable, "SHARE", 0.9)
     kinds = watched(monkeypatch)
-    fit(new_method(small_dataset, config), small_dataset, tmp_path / "parts", PAIRS, device="cpu")
+    fit(new_method(small_dataset, REACHABLE), small_dataset, tmp_path / "parts", PAIRS, device="cpu")
+    assert len(kinds) == 60  # three tables: vectors, and weights and biases of scores
     assert "rows" in kinds
     for ours, theirs in zip(rows_of(tmp_path / "parts"), rows_of(tmp_path / "whole"), strict=True):
         assert ours["loss_total"] == pytest.approx(theirs["loss_total"], rel=1e-5)
     ours, theirs = (load_file(tmp_path / name / FILE) for name in ("parts", "whole"))
-    torch.testing.assert_close(ours[f"model.{TABLE}"], theirs[f"model.{TABLE}"], rtol=1e-4, atol=1e-4)
+    assert ours.keys() == theirs.keys()
+    for name in (TABLE, *SCORES):
+        torch.testing.assert_close(ours[f"model.{name}"], theirs[f"model.{name}"], rtol=1e-4, atol=1e-4)
+
+
+def test_scores_of_segments_have_no_gradient_of_the_whole_network(
+    small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "LARGE", 0)
+    monkeypatch.setattr(reachable, "SHARE", 0.9)
+    method = new_method(small_dataset, REACHABLE).train()
+    trainer, split = Trainer(method, PAIRS, 10), small_dataset.split("train")
+    which = epoch_order(split.lengths, 2, 0, 0)[0]
+    inputs = method.inputs(*training_batch(small_dataset, split, which, PAIRS, 0))
+    assert isinstance(inputs, reachable.ReachableInputs)
+    assert inputs.part is not None
+    tables = {name: weight for name, weight in method.named_parameters() if name in (TABLE, *SCORES)}
+    before = {name: weight.detach().clone() for name, weight in tables.items()}
+    trainer(inputs, Progress())
+    touched = inputs.part.segment.sort().values
+    for name, weight in tables.items():
+        assert weight.grad is None
+        changed = (weight != before[name]).view(len(weight), -1).any(1).nonzero()[:, 0]
+        assert torch.equal(changed, touched)
+        last = trainer.optimizer.state[weight][LAST]
+        assert torch.equal(last.nonzero()[:, 0], touched)
 
 
 def test_no_gradient_of_the_whole_table_is_made(small_dataset: Dataset, parts: Parts) -> None:
@@ -202,10 +232,11 @@ def test_a_step_on_a_part_can_be_recorded(small_dataset: Dataset, parts: Parts) 
     passed = run_recordable(lambda: trainer._backward(inputs))
     count = len(unfilled(inputs.part))  # type: ignore[arg-type]
     assert inputs.part is not None
-    assert passed.rows.shape == (len(inputs.part.segment), SMALL.d)
-    assert count < len(passed.rows)
-    assert passed.rows[:count].any()
-    assert not passed.rows[count:].any()
+    rows = passed[-1]
+    assert rows.shape == (len(inputs.part.segment), SMALL.d)
+    assert count < len(rows)
+    assert rows[:count].any()
+    assert not rows[count:].any()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")

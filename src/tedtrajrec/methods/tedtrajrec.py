@@ -150,8 +150,7 @@ class TedTrajRec(StepwiseMethod[TedTrajRecConfig, Inputs | ReachableInputs]):
         """Return the segments that each trip may use, where not all are scored."""
         if isinstance(inputs, Inputs):
             return None
-        part = inputs.part
-        return Chosen.of(inputs.choice, self.decoder.score, None if part is None else part.asked)
+        return Chosen.of(inputs.choice, self.decoder.score, inputs.part)
 
     def roads_for(self, inputs: Inputs | ReachableInputs) -> Roads:
         """Return X_road of the network, or of the part that a batch touches."""

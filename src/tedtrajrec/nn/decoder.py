@@ -25,6 +25,7 @@ from tedtrajrec.nn.between import Between
 from tedtrajrec.nn.constraint import Constraint, Mask
 from tedtrajrec.nn.roads import Roads
 from tedtrajrec.nn.segment_loss import Chosen, chunk_rows
+from tedtrajrec.nn.segment_table import SegmentScores
 from tedtrajrec.nn.shortlist import Shortlist
 from tedtrajrec.nn.tedformer import TedFormerLayer, each
 from tedtrajrec.nn.time_attention import Activation, Evolved, Kind, padding_bias
@@ -208,7 +209,7 @@ class StepDecoder(nn.Module):
     def __init__(self, core: Core, n_segments: int, d: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.core = core
-        self.score = nn.Linear(d, n_segments)
+        self.score = SegmentScores(d, n_segments)
         self.along = nn.Sequential(nn.Linear(2 * d, d), nn.ReLU(), nn.Linear(d, 1))
         self.dropout = nn.Dropout(dropout)
 

@@ -7,7 +7,6 @@ times and move these rows there and back.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import triton
@@ -16,12 +15,12 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def coast(table: Tensor, means: Sequence[Tensor], rows: Tensor, which: Tensor, factors: Tensor) -> None:
+def coast(table: Tensor, first: Tensor, second: Tensor, rows: Tensor, which: Tensor, factors: Tensor) -> None:
     """Bring rows up to date with the steps for which they had no gradient.
 
     Parameters
     ----------
-    table, means
+    table, first, second
         The table and its two running means [S, d].
     rows
         [N] int64, each once.
@@ -30,13 +29,14 @@ def coast(table: Tensor, means: Sequence[Tensor], rows: Tensor, which: Tensor, f
     factors
         What they keep, of themselves and of both means, and the weights and floors of the two nodes [7, K].
     """
-    _coast[(len(rows),)](table, *means, rows, which, factors.contiguous(), factors.shape[1], **_width(table))
+    _coast[(len(rows),)](table, first, second, rows, which, factors.contiguous(), factors.shape[1], **_width(table))
 
 
 @torch.no_grad()
 def adam(
     table: Tensor,
-    means: Sequence[Tensor],
+    first: Tensor,
+    second: Tensor,
     rows: Tensor,
     gradient: Tensor,
     *,
@@ -50,7 +50,7 @@ def adam(
 
     Parameters
     ----------
-    table, means, rows
+    table, first, second, rows
         As for :func:`coast`.
     gradient
         [N, d].
@@ -59,10 +59,10 @@ def adam(
     rate, betas, eps, decay
         Of the optimizer; its decay is that of AdamW.
     """
-    first, second = betas
-    moved, root = rate / (1 - first**step), math.sqrt(1 - second**step)
-    scalars = moved, 1 / root, eps, rate * decay, 1 - first, 1 - second
-    _adam[(len(rows),)](table, *means, rows, gradient.contiguous(), *scalars, **_width(table))
+    keep_m, keep_v = betas
+    moved, root = rate / (1 - keep_m**step), math.sqrt(1 - keep_v**step)
+    scalars = moved, 1 / root, eps, rate * decay, 1 - keep_m, 1 - keep_v
+    _adam[(len(rows),)](table, first, second, rows, gradient.contiguous(), *scalars, **_width(table))
 
 
 def _width(table: Tensor) -> dict[str, int]:

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from tedtrajrec.nn.constraint import Constraint, Mask, RowMask
+from tedtrajrec.nn.segment_table import SegmentScores
+from tedtrajrec.nn.touched import Part
 
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}
 """Of the logits of a chunk; on the CPU they should stay in its cache."""
@@ -45,7 +46,7 @@ class Chosen(NamedTuple):
     bias: Tensor  # [B, C]
 
     @classmethod
-    def of(cls, segment: Tensor, score: nn.Linear, part: Tensor | None = None) -> Chosen:
+    def of(cls, segment: Tensor, score: SegmentScores, part: Part | None = None) -> Chosen:
         """Return the choices of trips [B, C], with larger numbers than there are segments as padding.
 
         Parameters
@@ -55,13 +56,11 @@ class Chosen(NamedTuple):
         score
             The map to all segments of the network.
         part
-            Their numbers in the network [U] where those of the choices count in a part of it.
+            The part of the network that they are numbered in: they are among those that it is asked for.
         """
-        n = len(score.weight) if part is None else len(part)
+        n = len(score.weight) if part is None else len(part.asked)
         named = segment.clamp(max=n - 1)
-        row = named if part is None else part[named]
-        bias = functional.embedding(row, score.bias[:, None]).squeeze(-1)
-        return cls(named, segment < n, functional.embedding(row, score.weight), bias)
+        return cls(named, segment < n, *score.chosen(named, part))
 
     def logits(self, state: Tensor) -> Tensor:
         """Return the scores [B, n, C] of states [B, n, d]."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adam import adam
 
 from tedtrajrec.nn.kernels import kernels_for
@@ -31,7 +31,9 @@ class Taken(NamedTuple):
     """Rows that are to be moved."""
 
     rows: Ints  # [N]
-    gradient: Tensor  # [N, d], and the same memory as its own, as what averages and clips gradients asks weights for it
+    gradient: (
+        Tensor  # [N, ...], and the same memory as its own, as what averages and clips gradients asks weights for it
+    )
 
 
 class TableRows:
@@ -40,15 +42,15 @@ class TableRows:
     Parameters
     ----------
     table
-        One of the optimizer's weights [S, d]. Its gradient must be None where a batch read only some rows.
+        One of the optimizer's weights [S, d] or [S]. Its gradient must be None where a batch read only some rows.
     optimizer
         With one group of weights, and all steps made (see :func:`can_coast`).
     rate
         The learning rate of a step, as the optimizer had or will have it; the first has number 1.
     """
 
-    def __init__(self, table: nn.Parameter, optimizer: torch.optim.Adam, rate: Callable[[int], float]) -> None:
-        self._table, self._optimizer = table, optimizer
+    def __init__(self, table: Tensor, optimizer: torch.optim.Adam, rate: Callable[[int], float]) -> None:
+        self.table, self._optimizer = table, optimizer
         group = optimizer.param_groups[0]
         self._drift = Drift(rate, group["betas"], group["eps"], group["weight_decay"])
         # Kept here, where asking for it does not wait for the device.
@@ -57,7 +59,7 @@ class TableRows:
         optimizer.register_load_state_dict_post_hook(lambda _: self._restore())
 
     def _restore(self) -> None:
-        state = self._optimizer.state.get(self._table, {})
+        state = self._optimizer.state.get(self.table, {})
         self._count, self._last = int(state.get("step", 0)), None
         if LAST in state:  # as numbers of the table's type, which are exact up to 16 million steps
             self._keep(state[LAST].cpu().numpy().astype(np.int32))
@@ -69,10 +71,10 @@ class TableRows:
 
     def _state(self) -> dict[str, Tensor]:
         """Return the state of the table, made as the optimizer does where it has made none."""
-        state: dict[str, Tensor] = self._optimizer.state[self._table]
+        state: dict[str, Tensor] = self._optimizer.state[self.table]
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=self._table.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(self._table), torch.zeros_like(self._table)
+            state["step"] = torch.zeros((), dtype=torch.float32, device=self.table.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(self.table), torch.zeros_like(self.table)
         return state
 
     def catch_up(self, rows: Ints | None = None) -> None:
@@ -94,13 +96,12 @@ class TableRows:
         since, which = np.unique(last[rows], return_inverse=True)
         found = self._drift.between(since.astype(np.int64), self._count)
         factors = self._send(np.stack([found.keep, found.first, found.second, *found.weight, *found.floor]))
-        factors, place, column = factors.to(self._table.dtype), self._send(rows), self._send(which)
-        kernels = kernels_for("rows_cuda", self._table)
+        factors, place, column = factors.to(self.table.dtype), self._send(rows), self._send(which)
+        kernels, whole = kernels_for("rows_cuda", self.table), self._whole()
         if kernels is not None:
-            kernels.coast(self._table, self._means(), place, column, factors)
+            kernels.coast(*whole, place, column, factors)
             return
         keep, first, second, low, high, low_floor, high_floor = factors[:, column, None]
-        whole = [self._table, *self._means()]
         p, m, v = (tensor[place] for tensor in whole)
         root = v.sqrt()
         move = low / (root + low_floor) + high / (root + high_floor)
@@ -118,17 +119,16 @@ class TableRows:
         """Make the next step, of some rows, in place of the optimizer."""
         last = self._last
         if last is None:
-            last = self._keep(np.full(len(self._table), self._count, np.int32))
-        rows, gradient = taken
-        place, means, step = self._send(rows), self._means(), self._state()["step"]
+            last = self._keep(np.full(len(self.table), self._count, np.int32))
+        rows, gradient = taken.rows, taken.gradient.view(len(taken.rows), -1)
+        place, whole, step = self._send(rows), self._whole(), self._state()["step"]
         group = self._optimizer.param_groups[0]
-        kernels = kernels_for("rows_cuda", self._table)
+        kernels = kernels_for("rows_cuda", self.table)
         if kernels is not None:
             settings = {"rate": group["lr"], "eps": group["eps"], "decay": group["weight_decay"]}
             step += 1
-            kernels.adam(self._table, means, place, gradient, step=self._count + 1, betas=group["betas"], **settings)
+            kernels.adam(*whole, place, gradient, step=self._count + 1, betas=group["betas"], **settings)
         else:
-            whole = [self._table, *means]
             values, first, second = (tensor[place] for tensor in whole)
             adam(
                 [values],
@@ -156,12 +156,13 @@ class TableRows:
         """Count a step of the whole table that the optimizer made, for which all rows had caught up."""
         self._count += 1
 
-    def _means(self) -> list[Tensor]:
+    def _whole(self) -> list[Tensor]:
+        """Return the table and its means [S, d]."""
         state = self._state()
-        return [state["exp_avg"], state["exp_avg_sq"]]
+        return [part.view(len(part), -1) for part in (self.table, state["exp_avg"], state["exp_avg_sq"])]
 
     def _send(self, array: NDArray[Any]) -> Tensor:
-        tensor, device = torch.from_numpy(array), self._table.device
+        tensor, device = torch.from_numpy(array), self.table.device
         return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 

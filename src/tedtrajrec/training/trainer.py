@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
-from typing import Any, Generic, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tedtrajrec.errors import ConfigError
 from tedtrajrec.methods.learned import I, LearnedMethod, Losses
 from tedtrajrec.nn.recorded import Recorded
-from tedtrajrec.nn.segment_table import SegmentTable
+from tedtrajrec.nn.segment_table import BySegment
 from tedtrajrec.nn.touched import Part, unfilled
 from tedtrajrec.training.checkpoint import Progress
 from tedtrajrec.training.config import TrainConfig
@@ -21,26 +24,12 @@ from tedtrajrec.training.drift import Ints
 from tedtrajrec.training.rows import TableRows, Taken, can_coast
 
 
-class Backward(NamedTuple):
-    """What a pass forth and back gives beside the gradients of weights."""
-
-    total: Tensor
-    segment: Tensor
-    ratio: Tensor
-    known: Tensor
-    rows: Tensor  # [U, d] gradient of what was read of the table of segments, or [0] where that was the whole
-
-    @property
-    def losses(self) -> Losses:
-        """The losses."""
-        return Losses(*self[:-1])
-
-
 class Trainer(Generic[I]):
     """One optimizer step after another; adds up losses on the device without waiting for it.
 
-    Of a table of segments, a batch that holds a part of the network moves the rows that it reads, and only those have a
-    gradient (:mod:`tedtrajrec.training.rows`). The weights of a method are those of all steps after :meth:`catch_up`.
+    Of weights with a row for each segment, a batch that holds a part of the network moves the rows that it reads, and
+    only those have a gradient (:mod:`tedtrajrec.training.rows`). The weights of a method are those of all steps after
+    :meth:`catch_up`.
 
     Parameters
     ----------
@@ -61,11 +50,15 @@ class Trainer(Generic[I]):
         self.optimizer = _optimizer(method, config)
         self._cuda = method.device.type == "cuda"
         self._parameters = list(method.parameters())
-        self._gradients: dict[nn.Parameter, Tensor] = {}  # recorded graphs write there, so they must stay in place
-        self._segments = next((module for module in method.modules() if isinstance(module, SegmentTable)), None)
-        self._rows: TableRows | None = None
-        if self._segments is not None and can_coast(self.optimizer, config.lr):
-            self._rows = TableRows(self._segments.table, self.optimizer, lambda step: self._rate(step - 1))
+        self._gradients: dict[Tensor, Tensor] = {}  # recorded graphs write there, so they must stay in place
+        self._by_segment = [module for module in method.modules() if isinstance(module, BySegment)]
+        self._rows: list[TableRows] = []
+        if can_coast(self.optimizer, config.lr):
+            self._rows = [
+                TableRows(weight, self.optimizer, lambda step: self._rate(step - 1))
+                for module in self._by_segment
+                for weight in module.by_segment()
+            ]
         self._recorded = Recorded(self._backward, method.device) if self._cuda else None
         self._sums: list[Losses] = []
         self.prepared = not self._cuda
@@ -88,86 +81,88 @@ class Trainer(Generic[I]):
         part = self._part(inputs)
         mine = None if part is None else unfilled(part)
         # All ranks let the rows catch up that any of them reads, so that their tables stay equal to the last bit.
-        touched = self._ranks.union(mine) if self._rows is not None and hasattr(inputs, "part") else None
-        if self._rows is not None:
-            self._rows.catch_up(touched)
+        touched = self._ranks.union(mine) if self._rows and hasattr(inputs, "part") else None
+        for rows in self._rows:
+            rows.catch_up(touched)
         # So that dropout is the same after a restart, and that of one rank not that of another.
         torch.manual_seed((self._config.seed << 32) + (self._ranks.rank << 26) + number)
         passed = self._backward(inputs) if self._recorded is None else self._recorded(inputs)
-        losses = Losses(*(value.clone() for value in passed.losses))
-        weights: list[Tensor] = [*self._parameters]
-        taken = self._taken(passed.rows, mine, touched)
-        if taken is not None:
-            weights.append(taken.gradient)
+        losses = Losses(*(value.clone() for value in passed[: len(Losses._fields)]))
+        taken = self._taken(passed[len(Losses._fields) :], mine, touched)
+        weights: list[Tensor] = [*self._parameters, *(part.gradient for part in taken)]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         self._ranks.average([*gradients, *losses[:3]], losses.known.float())
         torch.nn.utils.clip_grad_norm_(weights, self._config.clip)
         self.optimizer.step()
-        if self._rows is not None and taken is not None:
-            self._rows.step(taken)
-        elif self._rows is not None:
-            self._rows.stepped()
+        for rows, moved in itertools.zip_longest(self._rows, taken):
+            if moved is None:
+                rows.stepped()
+            else:
+                rows.step(moved)
         self._sums.append(losses)
         return losses
 
     def _part(self, inputs: I) -> Part | None:
         """Return the part of the network that a batch holds, where its rows can be moved alone."""
-        return None if self._rows is None else getattr(inputs, "part", None)
+        return getattr(inputs, "part", None) if self._rows else None
 
-    def _backward(self, inputs: I) -> Backward:
+    def _backward(self, inputs: I) -> tuple[Tensor, ...]:
+        """Return the losses and, of a batch that holds a part, the gradients of the rows that it reads."""
         part, weights = self._part(inputs), self._parameters
-        if self._segments is None or part is None:
-            losses, read = self._method.loss(inputs), None
-        else:
-            with self._segments.apart(part) as read:
-                losses = self._method.loss(inputs)
-            weights = [weight for weight in weights if weight is not self._segments.table]
+        read: list[Tensor] = []
+        with contextlib.ExitStack() as stack:
+            if part is not None:
+                for module in self._by_segment:
+                    read += stack.enter_context(module.apart(part))
+                tables = {id(rows.table) for rows in self._rows}
+                weights = [weight for weight in weights if id(weight) not in tables]
+            losses = self._method.loss(inputs)
         # Not backward(): that works on the stream where a parameter was first used, which cannot be recorded.
         # Weights without a part in the loss (what feeds the next step, where all trips have one) have a gradient of 0.
-        of = weights if read is None else [*weights, read]
-        gradients = torch.autograd.grad(losses.total, of, materialize_grads=True)
+        gradients = torch.autograd.grad(losses.total, [*weights, *read], materialize_grads=True)
         for parameter, gradient in zip(weights, gradients, strict=False):
             parameter.grad = self._gradient(parameter).copy_(gradient)
-        rows = losses.total.new_zeros(0) if read is None else gradients[-1]
-        return Backward(*Losses(*(value.detach() for value in losses)), rows)
+        return *(value.detach() for value in losses), *gradients[len(weights) :]
 
-    def _gradient(self, parameter: nn.Parameter) -> Tensor:
+    def _gradient(self, parameter: Tensor) -> Tensor:
         """Return where the gradient of a parameter lies."""
         if parameter not in self._gradients:
             self._gradients[parameter] = torch.zeros_like(parameter)
         return self._gradients[parameter]
 
-    def _taken(self, gradient: Tensor, mine: Ints | None, touched: Ints | None) -> Taken | None:
-        """Return the rows of the table that are to be moved, with their gradient; None for the table as a whole.
+    def _taken(self, gradients: Sequence[Tensor], mine: Ints | None, touched: Ints | None) -> list[Taken]:
+        """Return the rows of each table that are to be moved, with their gradient; none where all of them are.
 
         Parameters
         ----------
-        gradient
-            That of the rows that this rank read, and of those that filled them up.
+        gradients
+            Those of the rows that this rank read, and of those that filled them up.
         mine
             The rows that this rank read; None for all.
         touched
             Those that any rank read.
         """
-        if self._segments is None or self._rows is None:
-            return None
-        table = self._segments.table
-        if mine is None or touched is None:
-            table.grad = self._gradient(table)
-            if mine is not None:  # but another rank read all of it
-                table.grad.zero_()[torch.from_numpy(mine).to(table.device)] = gradient[: len(mine)]
-            return None
-        table.grad = None
-        own = gradient[: len(mine)]
-        if self._ranks.count > 1:
-            own = gradient.new_zeros(len(touched), *gradient.shape[1:])
-            own[torch.from_numpy(np.searchsorted(touched, mine)).to(own.device)] = gradient[: len(mine)]
-        return self._rows.taken(touched, own)
+        taken = []
+        for k, rows in enumerate(self._rows):
+            table = rows.table
+            if mine is None or touched is None:
+                table.grad = self._gradient(table)
+                if mine is not None:  # but another rank read all of it
+                    table.grad.zero_()[torch.from_numpy(mine).to(table.device)] = gradients[k][: len(mine)]
+                continue
+            table.grad = None
+            own = gradients[k][: len(mine)]
+            if self._ranks.count > 1:
+                own = own.new_zeros(len(touched), *own.shape[1:])
+                place = torch.from_numpy(np.searchsorted(touched, mine))
+                own[place.to(own.device)] = gradients[k][: len(mine)]
+            taken.append(rows.taken(touched, own))
+        return taken
 
     def catch_up(self) -> None:
         """Have rows that no batch read of late catch up, so that the weights are those of all steps."""
-        if self._rows is not None:
-            self._rows.catch_up()
+        for rows in self._rows:
+            rows.catch_up()
 
     def settle(self, progress: Progress) -> None:
         """Add the losses so far to the sums of the epoch, one by one, so that a restart adds the same numbers."""
