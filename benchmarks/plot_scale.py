@@ -78,16 +78,16 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.set_xscale("log")
         axes.set_xlim(4000, 1.3e6)
         if lines[0].of is TRAIN:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
             axes.set_xlabel("segments of the network", color=INK)
         else:
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            axes.set_ylim(low, high * 8 if k == 1 else high)  # above the lines there is room for their names
+            axes.set_ylim(low, high * 20 if k == 1 else high)  # above the lines there is room for their names
         axes.set_title(title, color=INK, fontsize=10, loc="left")
         axes.grid(alpha=0.3)
         if k % 2:
-            axes.legend(fontsize=7, ncols=3, frameon=False, loc="upper left")
+            axes.legend(fontsize=7, ncols=2, frameon=False, loc="upper left")
     save_figure(figure, path)
 
 

@@ -1,7 +1,7 @@
 """What recovery, matching and training cost on networks of 5,000 to a million segments.
 
     python benchmarks/scale.py [--tiles 0 1 6 22 110] [--only match route_hmm] [-o rows.jsonl]   # use, on the processor
-    python benchmarks/scale.py --train [--device cuda] [--tiles 1 22]        # a training step of tedtrajrec_parallel
+    python benchmarks/scale.py --train [--only tedtrajrec] [--device cuda] [--tiles 1 22]   # a training step
 
 The network is a made-up city of some 9,200 segments, over and over, with a road from each tile to the next; 0 tiles are
 a city of some 5,100, with drives of its own. For every 10,000 segments, 500 past drives are known.
@@ -40,7 +40,7 @@ from memory_use import allocated, forget_peak, memory, most_allocated
 from parallel_speed import EVERY, STEP_S, STEPS, batch_of, city_of, drives
 from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.experiments.provenance import machine
-from tedtrajrec.methods import parallel_inputs
+from tedtrajrec.methods import parallel_inputs, reachable
 from tedtrajrec.methods.lattice import WITHIN_S, Past
 from tedtrajrec.methods.parallel_config import ParallelConfig
 from tedtrajrec.methods.past.links import Links
@@ -48,6 +48,7 @@ from tedtrajrec.methods.past.pairs import learn_pairs
 from tedtrajrec.methods.past.passing import index_passing
 from tedtrajrec.methods.past.visits import visits_of
 from tedtrajrec.methods.route_hmm import RouteHmm
+from tedtrajrec.methods.tedtrajrec import TedTrajRec, TedTrajRecConfig
 from tedtrajrec.methods.tedtrajrec_parallel import TedTrajRecParallel
 from tedtrajrec.network.classes import class_numbers
 from tedtrajrec.network.roadnet import RoadNetwork
@@ -64,6 +65,7 @@ SMALL_M = 2600.0  # of a city with some 5,000 segments
 PAST_PER_10K = 500
 TRIPS = 64
 LEAST_S = 30.0  # of rounds: what is fast is asked more often
+TRAINED = "tedtrajrec_parallel"  # unless another one is asked for
 REPEATS = 5  # of a training step, and of the peak of memory
 GROWING = ("ms", "ms_in_a_row", "cpu_ms", "working_gib")  # figures of a training step that are compared
 WARM, IN_A_ROW = 4, 20  # training steps: before those that are timed, and those that are timed together
@@ -152,8 +154,14 @@ def parallel_for(network: RoadNetwork) -> TedTrajRecParallel:
     return method
 
 
+def paper_for(network: RoadNetwork) -> TedTrajRec:
+    """Return the paper's model with random weights, which scores the segments that a trip may have used."""
+    return TedTrajRec(network, TedTrajRecConfig(scored="reachable"))
+
+
 MAKERS: dict[str, Callable[[RoadNetwork], Any]] = {
     "tedtrajrec_parallel": parallel_for,
+    "tedtrajrec": paper_for,
     "match": Matcher,
     "route_hmm": RouteHmm,
 }
@@ -298,14 +306,15 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[str, Any]:
+def in_training(tiles: int, trips: int, device_name: str, whole: bool, what: str = TRAINED) -> dict[str, Any]:
     """Return the row of one training step; of the whole network, or of the part that a batch touches."""
     torch.set_float32_matmul_precision("high")
     device = choose_device(device_name)
     if whole:
-        vars(parallel_inputs)["LARGE"] = sys.maxsize
+        for module in (parallel_inputs, reachable):
+            vars(module)["LARGE"] = sys.maxsize
     network = tiled(city_in_tiles(tiles))
-    method = parallel_for(network).to(device).train()
+    method = MAKERS[what](network).to(device).train()
     # In turn, so that rows of the table have been left alone when they are read.
     batches = [batch_of(network, trips, seed) for seed in (2, 3)]
     inputs, made = [], []
@@ -342,6 +351,7 @@ def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[s
         torch.cuda.reset_peak_memory_stats()
     wall, cpu = (statistics.median(column) for column in zip(*(steps(1) for _ in range(REPEATS)), strict=True))
     row: dict[str, Any] = {"what": "train", "tiles": tiles, "segments": network.n_segments, "batch": trips}
+    row |= {} if what == TRAINED else {"method": what}
     part = inputs[0].part
     row |= {"touched": network.n_segments if part is None else len(part.segment), "ms": wall, "cpu_ms": cpu}
     row |= {"inputs_ms": made_ms, "device": str(device)}
@@ -353,12 +363,12 @@ def in_training(tiles: int, trips: int, device_name: str, whole: bool) -> dict[s
     return row | machine()
 
 
-def trained(tiles: list[int], trips: int, device: str, whole: bool) -> Iterator[dict[str, Any]]:
+def trained(tiles: list[int], trips: int, device: str, whole: bool, what: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a training step on each network, each in a process of its own."""
     first: dict[str, Any] | None = None
     for count in tiles:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            row = pool.submit(in_training, count, trips, device, whole).result()
+            row = pool.submit(in_training, count, trips, device, whole, what).result()
         first = first or row
         grown = {f"{name}_growth": row[name] / first[name] for name in GROWING if name in row}
         yield row | grown
@@ -369,7 +379,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--tiles", type=int, nargs="+", help="cities side by side; 0: one of half the size")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16], help="trips at once")
-    parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS), help="what is used")
+    parser.add_argument("--only", nargs="+", choices=MAKERS, help="what is used, or trained")
     parser.add_argument("--rounds", type=int, default=15, help="of use, at least")
     parser.add_argument("--train", action="store_true", help="a training step, in place of use")
     parser.add_argument("--whole", action="store_true", help="train on the whole network, however large")
@@ -378,9 +388,10 @@ def main() -> None:
     arguments = parser.parse_args()
     tiles = arguments.tiles or ([1, 22] if arguments.train else [0, 1, 6, 22, 110])
     if arguments.train:
-        rows = trained(tiles, arguments.batch[-1], arguments.device, arguments.whole)
+        what = (arguments.only or [TRAINED])[0]
+        rows = trained(tiles, arguments.batch[-1], arguments.device, arguments.whole, what)
     else:
-        rows = in_use(tiles, tuple(arguments.batch), arguments.only, arguments.rounds)
+        rows = in_use(tiles, tuple(arguments.batch), arguments.only or list(MAKERS), arguments.rounds)
     lines = []
     for row in rows:
         lines.append(json.dumps(row) + "\n")

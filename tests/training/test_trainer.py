@@ -149,6 +149,12 @@ def test_scores_of_segments_have_no_gradient_of_the_whole_network(
     inputs = method.inputs(*training_batch(small_dataset, split, which, PAIRS, 0))
     assert isinstance(inputs, reachable.ReachableInputs)
     assert inputs.part is not None
+    filled, count = inputs.rounded(), len(inputs.part.segment)
+    assert filled.part is not None
+    for rows in run_recordable(lambda: trainer._backward(filled))[4:]:
+        assert len(rows) == len(filled.part.segment) > count
+        assert rows[:count].any()
+        assert not rows[count:].any()
     tables = {name: weight for name, weight in method.named_parameters() if name in (TABLE, *SCORES)}
     before = {name: weight.detach().clone() for name, weight in tables.items()}
     trainer(inputs, Progress())
