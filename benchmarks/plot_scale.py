@@ -31,7 +31,7 @@ class Line(NamedTuple):
     dashes: str = "-"
 
 
-USES = {"tedtrajrec_parallel": "#2b6ca3", "match": "#5b8a72", "route_hmm": "#d9722e"}
+USES = {"tedtrajrec_parallel": "#2b6ca3", "tedtrajrec": "#8a5bb0", "match": "#5b8a72", "route_hmm": "#d9722e"}
 TRAIN = {"what": "train", "device": "cuda"}
 
 
@@ -83,7 +83,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         else:
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            axes.set_ylim(low, high * 20 if k == 1 else high)  # above the lines there is room for their names
+            axes.set_ylim(low, high * 40 if k == 1 else high)  # above the lines there is room for their names
         axes.set_title(title, color=INK, fontsize=10, loc="left")
         axes.grid(alpha=0.3)
         if k % 2:
