@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 Part = TypeVar("Part")
@@ -72,17 +72,25 @@ def iter_parts(task: Callable[[Part], T], parts: Sequence[Part], workers: int | 
         yield from map(task, parts)
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[T]] = deque()
-        try:
-            for part in parts:
-                waiting.append(pool.submit(task, part))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
+        yield from in_order(pool, task, parts, 2 * workers)
+
+
+def in_order(pool: Executor, task: Callable[[Part], T], items: Iterable[Part], most: int) -> Iterator[T]:
+    """Yield the result of ``task`` for every item, in order; no more than so many wait for others, done or not.
+
+    What has not begun when nobody asks any more is not begun.
+    """
+    waiting: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(task, item))
+            if len(waiting) > most:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _number(workers: int | None, parts: Sequence[Part]) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from tedtrajrec.data.batch import Batch, make_batch
 from tedtrajrec.data.dataset import Dataset, Split
 from tedtrajrec.data.sampling import draw_observed, trip_keys
 from tedtrajrec.splitmix import STEP, mixed, unit
-from tedtrajrec.threads import processors
+from tedtrajrec.threads import in_order, processors
 from tedtrajrec.training.config import TrainConfig
 from tedtrajrec.training.distributed import ALONE, Ranks
 from tedtrajrec.trips.table import Trips
@@ -125,19 +124,8 @@ def ahead(make: Callable[[int], T], numbers: Sequence[int], makers: int = 1) -> 
         Number of threads.
     """
     with ThreadPoolExecutor(makers) as pool:
-        waiting: deque[Future[T]] = deque()
-        begun = False
-        try:
-            for k in numbers:
-                waiting.append(pool.submit(make, k))
-                if not begun or len(waiting) > makers + AHEAD:
-                    begun = True
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        for part in (numbers[:1], numbers[1:]):
+            yield from in_order(pool, make, part, makers + AHEAD)
 
 
 def makers() -> int:
