@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 USES = {"tedtrajrec_parallel": "#2b6ca3", "tedtrajrec": "#8a5bb0", "match": "#5b8a72", "route_hmm": "#d9722e"}
-TRAIN = {"what": "train", "device": "cuda"}
+TRAIN = {"what": "train", "device": "cuda", "batch": 64, "method": None}  # of the default one
 
 
 def uses(figure: str) -> list[Line]:
@@ -59,7 +59,7 @@ def latest(rows: list[dict[str, Any]], line: Line) -> dict[int, float]:
     """Return the figure of a line by the number of segments."""
     found: dict[int, float] = {}
     for row in rows:
-        if row.items() >= line.of.items() and row.get(line.figure) is not None:
+        if all(row.get(name) == value for name, value in line.of.items()) and row.get(line.figure) is not None:
             found[row["segments"]] = row[line.figure]
     return dict(sorted(found.items()))
 

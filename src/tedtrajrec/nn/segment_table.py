@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
@@ -13,14 +14,14 @@ from torch.nn import functional
 from tedtrajrec.nn.touched import Part
 
 
-class BySegment:
+class BySegment(ABC):
     """What has such weights, and a way to read some rows so that only these have a gradient."""
 
     _apart: list[Tensor] | None = None
 
+    @abstractmethod
     def by_segment(self) -> list[Tensor]:
         """Return the weights [S, ...]."""
-        raise NotImplementedError
 
     def rows_of(self, part: Part) -> list[Tensor]:
         """Return the rows of a part, of each of the weights [U, ...]."""

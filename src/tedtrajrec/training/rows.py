@@ -31,9 +31,7 @@ class Taken(NamedTuple):
     """Rows that are to be moved."""
 
     rows: Ints  # [N]
-    gradient: (
-        Tensor  # [N, ...], and the same memory as its own, as what averages and clips gradients asks weights for it
-    )
+    gradient: Tensor  # [N, ...], and its own too: what averages and clips gradients asks weights for theirs
 
 
 class TableRows:
